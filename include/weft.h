@@ -415,6 +415,27 @@ WEFT_API void weft_decoder_config_init(weft_decoder_config *config, size_t size)
 WEFT_API weft_status weft_model_decoder(const char *text, const weft_decoder_config *config, weft_model **out, weft_preset_info *info,
                                         weft_error *err);
 
+/** Adapters of low rank (LoRA) for linear nodes. */
+typedef struct weft_adapter_config {
+  uint32_t size;
+  uint32_t rank;              /**< rows of A and columns of B, from 1 to 65536. Default: 8. */
+  double alpha;               /**< alpha / rank is the factor of an adapter, above 0. Default: 8. */
+  const char *const *targets; /**< names of linear nodes, or what follows a dot in them; or only "all-linear", each linear node that computes no
+                                   output. Default: NULL, those of q_proj, v_proj, c_attn, query_key_value and qkv_proj that there are. */
+  uint32_t n_targets, reserved;
+} weft_adapter_config;
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_adapter_config_init(weft_adapter_config *config, size_t size);
+
+/**
+ * Makes a copy of a model in which linear nodes have adapters: where node NAME computed W x, it computes W x + alpha / rank * B A x. A is the
+ * parameter NAME.lora_A.weight [rank, in], which is random; B is NAME.lora_B.weight [out, rank], which is 0. All other parameters keep their
+ * names. Parameter groups of a plan select what is trained (weft_plan_config.groups). The model must have a loss or an output, and no axes.
+ * The copy cannot be changed; its values have other numbers, and weft_model_describe lists them. A preset can also have adapters by its keys
+ * lora_rank, lora_alpha and lora_targets. `config`: NULL is the defaults. Owner: caller; free with weft_model_free. Thread: any.
+ */
+WEFT_API weft_status weft_model_adapt(const weft_model *model, const weft_adapter_config *config, weft_model **out, weft_error *err);
+
 /* ---- profile ------------------------------------------------------------------------------------------------------------------ */
 
 /** Measured times of the kernels of each node of a model. */
@@ -1319,7 +1340,7 @@ typedef struct weft_checkpoint weft_checkpoint;
 /** All pointers are borrowed and valid as long as the checkpoint. */
 typedef struct weft_checkpoint_info {
   uint32_t size;
-  uint32_t weights_only;      /**< 1: a safetensors file, or a directory of Transformers; seed and step are 0 */
+  uint32_t weights_only;      /**< 1: a safetensors file, or a directory of Transformers or PEFT; seed and step are 0 */
   const char *path;           /**< the checkpoint that was opened; of a directory of checkpoints, the latest */
   const char *model;          /**< as given to weft_run_save; of a directory of Transformers, a text for weft_model_preset; or NULL */
   uint64_t seed, step;
@@ -1331,11 +1352,13 @@ typedef struct weft_checkpoint_info {
   const char *source;         /**< the directory with the files of weft_checkpoint_keep_source, or a directory of Transformers itself; or NULL */
   const int32_t *ends;        /**< tokens that end a text, the eos_token_id of generation_config.json or config.json in `source`; for
                                    weft_sequence_config.stops */
+  const char *adapters;       /**< of a directory of PEFT, which has only adapters: the keys of a preset that has them; otherwise NULL */
 } weft_checkpoint_info;
 
 /**
  * Opens a checkpoint, a safetensors file, the latest checkpoint of a directory, or a directory that Hugging Face's Transformers wrote: config.json
- * and model.safetensors, or several files with model.safetensors.index.json. The latest checkpoint of a directory is verified at once;
+ * and model.safetensors, or several files with model.safetensors.index.json; or adapters that PEFT wrote: adapter_config.json and
+ * adapter_model.safetensors. The latest checkpoint of a directory is verified at once;
  * if it is damaged, the newest intact one is opened, and weft_checkpoint_describe gives a warning. A single checkpoint is verified when it is
  * read. Owner: caller; free with weft_checkpoint_free. Thread: any.
  */
@@ -1356,7 +1379,7 @@ WEFT_API weft_status weft_checkpoint_export(weft_checkpoint *checkpoint, const c
 
 typedef struct weft_export_config {
   uint32_t size;
-  uint32_t reserved;          /**< 0 */
+  uint32_t merge;             /**< 1: add the adapters of the model to the weights that they adapt, and do not write them. Default: 0. */
   const char *dtype;          /**< type of the parameters in the files: "f32", or "bf16", to which they are rounded. Default: "f32". */
   uint64_t shard_bytes;       /**< of a directory: bytes of the tensors in a file, which may have more only if it has one tensor.
                                    Default: 5000000000, as with Transformers. */
@@ -1367,8 +1390,9 @@ WEFT_API void weft_export_config_init(weft_export_config *config, size_t size);
 /**
  * Writes the parameters as one safetensors file. If the path ends with '/', writes a directory that Transformers loads: config.json,
  * model.safetensors or several files with model.safetensors.index.json, and the files of weft_checkpoint_keep_source. It is made if it does
- * not exist; other files there are kept. The new config.json appears last, and an old one is removed first. A path inside a checkpoint is
- * refused. `config`: NULL is the defaults. Thread: owner.
+ * not exist; other files there are kept. The new config.json appears last, and an old one is removed first. If the model is a preset with
+ * adapters that are not merged, the directory is one of PEFT: adapter_config.json, and adapter_model.safetensors with only the adapters. A path
+ * inside a checkpoint is refused. `config`: NULL is the defaults. Thread: owner.
  */
 WEFT_API weft_status weft_checkpoint_export_as(weft_checkpoint *checkpoint, const char *path, const weft_export_config *config,
                                                weft_error *err);
@@ -1391,7 +1415,8 @@ typedef enum weft_load WEFT_UINT32_ {
 /**
  * Loads parameters by name; those of safetensors files are of type F32, F16 or BF16. With WEFT_LOAD_ALL the run continues bit for bit at any
  * number of ranks, if its plan has the seed, optimizer and micro-batches of the run that was saved; of these, only the update rule is checked. An
- * error counts missing, surplus and mismatched tensors. Only between steps. Thread: owner.
+ * error counts missing, surplus and mismatched tensors. With WEFT_LOAD_WEIGHTS, adapters (weft_model_adapt) keep their values if the checkpoint
+ * has none, and other parameters keep theirs if it has only adapters. Only between steps. Thread: owner.
  */
 WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, weft_load what, weft_error *err);
 

@@ -184,6 +184,7 @@ type CheckpointInfo struct {
 	Warning     string
 	Source      string  // the directory of KeepSource, or a directory of Transformers itself; "": there is none
 	Ends        []int32 // tokens that end a text, for SequenceConfig.Stops
+	Adapters    string  // of a directory of PEFT: the keys of a preset that has them
 }
 
 // Info describes the checkpoint; zeros after Close.
@@ -196,7 +197,7 @@ func (k *Checkpoint) Info() CheckpointInfo {
 	}
 	info := CheckpointInfo{
 		c.weights_only != 0, C.GoString(c.path), C.GoString(c.model), uint64(c.seed), uint64(c.step), make(map[string]string),
-		int(c.n_params), int(c.n_states), C.GoString(c.warning), C.GoString(c.source), nil,
+		int(c.n_params), int(c.n_states), C.GoString(c.warning), C.GoString(c.source), nil, C.GoString(c.adapters),
 	}
 	for _, end := range unsafe.Slice(c.ends, c.n_ends) {
 		info.Ends = append(info.Ends, int32(end))
@@ -245,13 +246,14 @@ func (k *Checkpoint) Export(path string) error {
 type ExportConfig struct {
 	DType      string // type of the parameters in the files: "f32", or "bf16", to which they are rounded
 	ShardBytes uint64 // of a directory: bytes of the tensors in a file, which may have more only if it has one tensor
+	Merge      bool   // add the adapters of the model to the weights, not write only the adapters
 }
 
 // DefaultExportConfig returns the defaults.
 func DefaultExportConfig() ExportConfig {
 	var c C.weft_export_config
 	C.weft_export_config_init(&c, C.sizeof_weft_export_config)
-	return ExportConfig{C.GoString(c.dtype), uint64(c.shard_bytes)}
+	return ExportConfig{C.GoString(c.dtype), uint64(c.shard_bytes), c.merge != 0}
 }
 
 // ExportAs is Export with another type or size of files.
@@ -261,6 +263,9 @@ func (k *Checkpoint) ExportAs(path string, config ExportConfig) error {
 	var c C.weft_export_config
 	C.weft_export_config_init(&c, C.sizeof_weft_export_config)
 	c.dtype, c.shard_bytes = own.text(config.DType), C.uint64_t(config.ShardBytes)
+	if config.Merge {
+		c.merge = 1
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	err := newError()

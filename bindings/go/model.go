@@ -253,6 +253,37 @@ func NewDecoder(text string, config DecoderConfig) (*Model, PresetInfo, error) {
 	return m.preset(c)
 }
 
+// AdapterConfig describes adapters of low rank.
+type AdapterConfig struct {
+	Rank    int      // 0: 8
+	Alpha   float64  // 0: 8
+	Targets []string // names of linear nodes, or their ends after a dot; or only "all-linear"
+}
+
+// Adapt makes a copy of a model in which linear nodes have adapters, the parameters NAME.lora_A.weight and NAME.lora_B.weight. The copy cannot be
+// changed. Groups of a plan select what is trained.
+func (m *Model) Adapt(config AdapterConfig) (*Model, error) {
+	var own memory
+	defer own.free()
+	var given C.weft_adapter_config
+	C.weft_adapter_config_init(&given, C.sizeof_weft_adapter_config)
+	if config.Rank != 0 {
+		given.rank = count(config.Rank)
+	}
+	if config.Alpha != 0 {
+		given.alpha = C.double(config.Alpha)
+	}
+	given.targets, given.n_targets = array(&own, config.Targets, own.str), count(len(config.Targets))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out, err := &Model{}, newError()
+	if err := failed(C.weft_model_adapt(m.c, &given, &out.c, err), err); err != nil {
+		return nil, err
+	}
+	runtime.SetFinalizer(out, (*Model).Close)
+	return out, nil
+}
+
 func (m *Model) preset(c C.weft_preset_info) (*Model, PresetInfo, error) {
 	runtime.SetFinalizer(m, (*Model).Close)
 	return m, PresetInfo{c.tokens != 0, int(c.vocabulary), int(c.context), int(c.seq_len), int(c.width), C.GoString(c.text)}, nil

@@ -99,6 +99,21 @@ func TestPredictions(t *testing.T) {
 	}
 }
 
+func TestLinearNodesGetAdapters(t *testing.T) {
+	base, _, err := weft.NewPreset("gpt-nano:blocks=2,width=32,heads=2", 16, 1)
+	try(t, err)
+	defer base.Close()
+	model, err := base.Adapt(weft.AdapterConfig{Rank: 2, Alpha: 4, Targets: []string{"c_fc", "1.attn.c_attn"}})
+	try(t, err)
+	defer model.Close()
+	if added := model.Parameters() - base.Parameters(); added != 2*(2*(32+128))+2*(32+96) {
+		t.Error("the adapters have", added, "elements")
+	}
+	if _, err := base.Adapt(weft.AdapterConfig{Targets: []string{"q_proj"}}); !errors.Is(err, weft.ErrNotFound) {
+		t.Error(err)
+	}
+}
+
 func TestADecoderContinuesSequences(t *testing.T) {
 	model, info, err := weft.NewDecoder("gpt-nano:blocks=2,width=32,heads=2,context=20", weft.DecoderConfig{Sequences: 2})
 	try(t, err)

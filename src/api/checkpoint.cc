@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "api/run_handle.h"
+#include "io/adapters.h"
 #include "io/checkpoint_names.h"
 #include "io/export.h"
 #include "io/source_files.h"
@@ -100,7 +101,9 @@ Result<ExportOptions> export_options(const weft_export_config& c) {
                   cat("weft_export_config.dtype is ", shown(dtype), ", expected 'f32' or 'bf16'"));
   if (c.shard_bytes == 0)
     return Status(Code::invalid, "weft_export_config.shard_bytes is 0, expected 1 or more");
-  return ExportOptions{dtype == "bf16" ? DType::bf16 : DType::f32, c.shard_bytes};
+  if (c.merge > 1)
+    return Status(Code::invalid, cat("weft_export_config.merge is ", c.merge, ", expected 0 or 1"));
+  return ExportOptions{dtype == "bf16" ? DType::bf16 : DType::f32, c.shard_bytes, c.merge == 1};
 }
 
 }  // namespace
@@ -125,7 +128,7 @@ weft_status weft_checkpoint_open(const char* path, weft_checkpoint** out, weft_e
     WEFT_TRY(require(path, "path"));
     WEFT_TRY(require(out, "out"));
     auto opened = std::make_unique<weft_checkpoint>();
-    if (is_file(path) || is_model_directory(path)) {
+    if (is_file(path) || is_model_directory(path) || is_adapter_directory(path)) {
       WEFT_TRY_ASSIGN(opened->weights, open_weights(path));
     } else {
       WEFT_TRY_ASSIGN(opened->checkpoint, Checkpoint::open(path));
@@ -162,6 +165,8 @@ weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint,
     full.n_ends = static_cast<uint32_t>(checkpoint->ends.size());
     if (checkpoint->weights) {
       if (!checkpoint->weights->model.empty()) full.model = checkpoint->weights->model.c_str();
+      if (!checkpoint->weights->adapters.empty())
+        full.adapters = checkpoint->weights->adapters.c_str();
       fill_result(info, full);
       return {};
     }

@@ -110,6 +110,8 @@ weft_tokenizer_config defaults();
 template <>
 weft_decoder_config defaults();
 template <>
+weft_adapter_config defaults();
+template <>
 weft_sequence_config defaults();
 
 // Copies a configuration. It may be of an older version (shorter: the other fields have their

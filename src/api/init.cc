@@ -1,5 +1,6 @@
 // The defaults of the configurations. Those of a plan and its optimizer are in plan/settings.def.
 #include "api/handles.h"
+#include "graph/adapters.h"
 #include "io/export.h"
 #include "runtime/measure.h"
 
@@ -60,6 +61,15 @@ template <>
 weft_decoder_config defaults() {
   weft_decoder_config out = {};
   out.sequences = 1;
+  return out;
+}
+
+template <>
+weft_adapter_config defaults() {
+  const AdapterOptions options;
+  weft_adapter_config out = {};
+  out.rank = static_cast<uint32_t>(options.rank);
+  out.alpha = options.alpha;
   return out;
 }
 
@@ -129,6 +139,7 @@ void init(T* to, size_t size) {
 }  // namespace
 
 void weft_node_config_init(weft_node_config* config, size_t size) { init(config, size); }
+void weft_adapter_config_init(weft_adapter_config* config, size_t size) { init(config, size); }
 void weft_decoder_config_init(weft_decoder_config* config, size_t size) { init(config, size); }
 void weft_sequence_config_init(weft_sequence_config* config, size_t size) { init(config, size); }
 void weft_op_init(weft_op* op, size_t size) { init(op, size); }

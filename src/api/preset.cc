@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "api/handles.h"
+#include "graph/adapters.h"
 #include "graph/presets.h"
 
 using namespace weft;
@@ -65,5 +66,26 @@ weft_status weft_model_decoder(const char* text, const weft_decoder_config* conf
                              .bf16 = (c.flags & WEFT_NODE_BF16_CACHE) != 0};
     WEFT_TRY_ASSIGN(Preset preset, make_preset(text, {.cache = cache}));
     return give(std::move(preset), out, info);
+  });
+}
+
+weft_status weft_model_adapt(const weft_model* model, const weft_adapter_config* config,
+                             weft_model** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY(require(out, "out"));
+    weft_adapter_config c;
+    WEFT_TRY(read_config(config, "weft_adapter_config", c));
+    if (c.n_targets) WEFT_TRY(require(c.targets, "weft_adapter_config.targets"));
+    AdapterOptions options{.rank = c.rank, .alpha = c.alpha};
+    for (uint32_t i = 0; i < c.n_targets; ++i) {
+      WEFT_TRY(require(c.targets[i], "a name in weft_adapter_config.targets"));
+      options.targets.emplace_back(c.targets[i]);
+    }
+    auto adapted = std::make_unique<weft_model>();
+    WEFT_TRY_ASSIGN(adapted->model, adapt(*model->model, options));
+    adapted->seq_len = model->seq_len;
+    *out = adapted.release();
+    return {};
   });
 }

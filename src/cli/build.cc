@@ -38,6 +38,19 @@ std::string with_dropout(const std::string& model, double dropout) {
   return model.substr(0, colon + 1) + keys + (replaced ? "" : keys.empty() ? value : "," + value);
 }
 
+// Adds the keys of the adapters to MODEL.
+Outcome open_adapter(const ModelOptions& options, std::string& model, Built& out) {
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
+  CLI_TRY(open_checkpoint(options.command, options.adapter, out.adapter, info));
+  if (!info.adapters)
+    return {kBadInput, "--adapter: '" + options.adapter + "' has no adapter_config.json",
+            "name a directory that PEFT or 'weft export' wrote"};
+  if (has_adapters(model))
+    return {kBadInput, "--adapter: the model has adapters already", "omit --adapter"};
+  model += (model.find(':') == model.npos ? ":" : ",") + std::string(info.adapters);
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> split(const std::string& list, char at) {
@@ -138,6 +151,7 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
 Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stages, Built& out) {
   weft_error err = sized<weft_error>();
   if (options.dropout >= 0) text = with_dropout(text, options.dropout);
+  if (!options.adapter.empty()) CLI_TRY(open_adapter(options, text, out));
   TrainWhat what;
   if (const std::string fault = read_train_what(options.train, what); !fault.empty())
     return {kUsage, "--train: " + fault, ""};

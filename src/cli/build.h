@@ -12,6 +12,7 @@ struct Built {
   weft_preset_info info = sized<weft_preset_info>();
   PlanPtr plan;
   CheckpointPtr checkpoint;  // if MODEL is a checkpoint
+  CheckpointPtr adapter;     // if --adapter is given
 };
 
 // The settings of the partition. The configuration refers to this object.

@@ -5,9 +5,26 @@
 
 namespace weft::cli {
 
+namespace {
+
+// Of the files that are written: all, all except adapters, or only adapters.
+uint32_t count_tensors(const weft_checkpoint* checkpoint, uint32_t all, bool merge,
+                       bool directory) {
+  uint32_t adapters = 0;
+  for (uint32_t i = 0; i < all; ++i) {
+    const std::string_view name = weft_checkpoint_tensor(checkpoint, i, nullptr, nullptr);
+    adapters += name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
+  }
+  if (merge) return all - adapters;
+  return directory && adapters ? adapters : all;
+}
+
+}  // namespace
+
 Action add_export(Parser& parser) {
   struct Options {
     std::string checkpoint, file, dtype = "f32";
+    bool merge = false;
     weft_export_config config = defaults(weft_export_config_init);
   };
   auto o = std::make_shared<Options>();
@@ -29,16 +46,23 @@ Action add_export(Parser& parser) {
                                  "Bytes of weights in each file of a directory, for example 2G")
                             .type("BYTES")
                             .bytes();
+  parser.add(
+      "--merge", o->merge,
+      "Add the adapters of the model to the weights that they adapt. Without it, a directory "
+      "has only the adapters, as with PEFT");
   return [o, shards]() -> Outcome {
-    if (shards.given() && !o->file.ends_with('/'))
+    const bool directory = o->file.ends_with('/');
+    if (shards.given() && !directory)
       return {kUsage, "--shard-size requires a directory, FILE with '/' at its end", ""};
     weft_error err = sized<weft_error>();
     CheckpointPtr checkpoint;
     weft_checkpoint_info info = sized<weft_checkpoint_info>();
     CLI_TRY(open_checkpoint("export", o->checkpoint, checkpoint, info));
     o->config.dtype = o->dtype.c_str();
+    o->config.merge = o->merge;
     CLI_CALL(weft_checkpoint_export_as(checkpoint.get(), o->file.c_str(), &o->config, &err));
-    print_line(o->file + ": " + std::to_string(info.n_params) + " tensors of step " +
+    const uint32_t tensors = count_tensors(checkpoint.get(), info.n_params, o->merge, directory);
+    print_line(o->file + ": " + std::to_string(tensors) + " tensors of step " +
                std::to_string(info.step));
     return {};
   };

@@ -20,7 +20,7 @@ namespace weft::cli {
 namespace {
 
 struct Options {
-  std::string checkpoint, tokenizer;
+  std::string checkpoint, adapter, tokenizer;
   std::vector<std::string> prompts, stops;
   uint64_t tokens = 100;
   bool tokens_given = false;
@@ -151,6 +151,7 @@ Outcome Generator::prepare() {
   model.model = options_.checkpoint;
   model.is_checkpoint = true;
   model.command = "generate";
+  model.adapter = options_.adapter;
   CLI_TRY(build_model(model, options_.launch.ranks, built_));
   if (!built_.checkpoint)
     return {kBadInput,
@@ -173,6 +174,8 @@ Outcome Generator::prepare() {
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   weft_error err = sized<weft_error>();
   CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
+  if (built_.adapter)
+    CLI_CALL(weft_run_load(run_.get(), built_.adapter.get(), WEFT_LOAD_WEIGHTS, &err));
   CLI_CALL(weft_generator_new(run_.get(), Out(generator_), &err));
   return {};
 }
@@ -291,6 +294,10 @@ Action add_generate(Parser& parser) {
            "Transformers")
       .required()
       .type("");
+  parser
+      .add("--adapter", o->adapter,
+           "Add the adapters in this directory of PEFT to the model of CHECKPOINT")
+      .type("DIR");
   parser.section("Texts");
   parser
       .add("--prompt", o->prompts,

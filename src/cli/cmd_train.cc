@@ -167,6 +167,11 @@ void add_checkpoint_options(Parser& parser, StoredOptions& settings, TrainOption
            "Start from the weights in this safetensors file or directory of Transformers")
       .type("FILE")
       .excludes("--resume");
+  parser
+      .add("--adapter", o.model.adapter,
+           "Add the adapters in this directory of PEFT to MODEL, with their weights")
+      .type("DIR")
+      .excludes("--resume");
 }
 
 void add_output_options(Parser& parser, TrainOptions& o) {

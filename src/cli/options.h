@@ -25,6 +25,7 @@ struct ModelOptions {
   int64_t seq_len = 0;
   double dropout = -1;        // below 0: that of the model
   std::string train = "all";  // --train, which may add adapters
+  std::string adapter;        // a directory of PEFT, whose adapters MODEL gets
 };
 
 struct PlanOptions {

@@ -20,6 +20,11 @@ const std::string* find_key(const std::vector<std::string>& items, const std::st
   return at == items.end() ? nullptr : &*at;
 }
 
+std::vector<std::string> keys_of(const std::string& model) {
+  const size_t colon = model.find(':');
+  return colon == model.npos ? std::vector<std::string>() : split(model.substr(colon + 1));
+}
+
 // A name without '=' is one more target.
 std::string read_keys(const std::string& text, std::vector<std::string>& out) {
   bool in_targets = false;
@@ -69,16 +74,18 @@ bool adds_adapters(const std::string& text) {
   return read_train_what(text, what).empty() && what.adapters;
 }
 
+bool has_adapters(const std::string& model) {
+  const std::vector<std::string> keys = keys_of(model);
+  return std::any_of(keys.begin(), keys.end(),
+                     [](const std::string& key) { return key.starts_with("lora_"); });
+}
+
 Outcome add_adapters(const TrainWhat& what, std::string& model) {
   if (!what.adapters) return {};
-  const size_t colon = model.find(':');
-  const std::vector<std::string> has =
-      colon == model.npos ? std::vector<std::string>() : split(model.substr(colon + 1));
-  const bool adapted = std::any_of(
-      has.begin(), has.end(), [](const std::string& item) { return item.starts_with("lora_"); });
-  if (!adapted) {
+  const std::vector<std::string> has = keys_of(model);
+  if (!has_adapters(model)) {
     const std::vector<std::string> defaults = {"lora_rank=8"};
-    bool first = colon == model.npos;
+    bool first = has.empty();
     for (const std::string& key : what.keys.empty() ? defaults : what.keys) {
       model += (first ? ":" : ",") + key;
       first = false;

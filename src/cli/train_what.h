@@ -20,6 +20,8 @@ std::string read_train_what(const std::string& text, TrainWhat& out);
 std::string check_train_what(const std::string& text);
 bool adds_adapters(const std::string& text);
 
+// Whether MODEL, a name with keys, has adapters.
+bool has_adapters(const std::string& model);
 // Adds the keys of the adapters to MODEL, a name with keys. If MODEL already has adapters, they
 // must be those that --train describes.
 Outcome add_adapters(const TrainWhat& what, std::string& model);

@@ -152,6 +152,8 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
     CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
     source_ = text_or_empty(info.source);
   }
+  if (built_.adapter)
+    CLI_CALL(weft_run_load(run_.get(), built_.adapter.get(), WEFT_LOAD_WEIGHTS, &err));
   return {};
 }
 

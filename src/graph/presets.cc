@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "graph/adapters.h"
 #include "graph/preset_builder.h"
 #include "graph/preset_llama.h"
 #include "graph/preset_neox.h"
@@ -172,6 +171,7 @@ Status add_adapters(std::string_view name, const AdapterKeys& given, Preset& pre
   std::string targets;
   for (const std::string& target : options.targets)
     targets += cat(targets.empty() ? "" : "/", target);
+  preset.adapters = options;
   preset.text += preset_text("", keys).replace(0, 1, ",") + cat(",", kTargets, targets);
   return {};
 }

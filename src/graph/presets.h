@@ -21,9 +21,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "graph/adapters.h"
 #include "graph/model.h"
 
 namespace weft {
@@ -50,6 +52,7 @@ struct Preset {
                         // "sequences", a sample is a token, and there is no loss
   int64_t vocabulary = 0, context = 0, seq_len = 0;  // tokens
   int64_t width = 0;
+  std::optional<AdapterOptions> adapters = {};
 };
 
 // Errors contain the key, what was expected and what was found, or list the known names.

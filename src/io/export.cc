@@ -2,9 +2,12 @@
 
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "base/text.h"
+#include "graph/presets.h"
+#include "io/adapters.h"
 #include "io/checkpoint_names.h"
 #include "io/model_config.h"
 #include "io/source_files.h"
@@ -15,15 +18,30 @@ namespace weft {
 
 namespace {
 
+// What of a model is exported.
+enum class Content : uint8_t { all, merged, adapters };
+
 class Exporter {
  public:
-  // `prefix`: of the names in the files, except that of the head.
-  Exporter(Checkpoint& from, DType dtype, std::string_view prefix)
-      : from_(from), prefix_(prefix), tensors_(from.model()) {
-    for (TensorSpec& tensor : tensors_) {
-      if (tensor.name != kHeadWeight) tensor.name.insert(0, prefix);
+  // `prefix`: of the names in the files, except those of the head.
+  Exporter(Checkpoint& from, DType dtype, std::string_view prefix, Content content = Content::all)
+      : from_(&from), content_(content) {
+    for (TensorSpec tensor : from.model()) {
+      if (content != Content::all && is_adapter(tensor.name) != (content == Content::adapters))
+        continue;
+      const std::string param = tensor.name;
+      if (!param.starts_with(kHead)) tensor.name.insert(0, prefix);
+      if (content == Content::adapters) tensor.name.insert(0, kAdapterPrefix);
       if (tensor.desc.dtype == DType::f32) tensor.desc.dtype = dtype;
+      param_of_[tensor.name] = param;
+      tensors_.push_back(std::move(tensor));
     }
+  }
+
+  // For Content::merged.
+  Status merge(const Model& model) {
+    WEFT_TRY_ASSIGN(merge_, AdapterMerge::of(model));
+    return {};
   }
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
@@ -31,10 +49,13 @@ class Exporter {
 
  private:
   Status read(const SafetensorsEntry& entry, std::vector<std::byte>& out);
+  Status read(const std::string& param, std::span<std::byte> out);
 
-  Checkpoint& from_;
-  const std::string prefix_;
-  std::vector<TensorSpec> tensors_;  // as they are written
+  Checkpoint* from_;
+  Content content_;
+  AdapterMerge merge_;
+  std::vector<TensorSpec> tensors_;              // as they are written
+  std::map<std::string, std::string> param_of_;  // by the names that are written
 };
 
 Status Exporter::write(const std::string& path, const std::vector<TensorSpec>& tensors) {
@@ -50,16 +71,23 @@ Status Exporter::write(const std::string& path, const std::vector<TensorSpec>& t
 }
 
 Status Exporter::read(const SafetensorsEntry& entry, std::vector<std::byte>& out) {
-  const std::string name = entry.name.substr(entry.name == kHeadWeight ? 0 : prefix_.size());
+  const std::string& param = param_of_.at(entry.name);
   out.resize(entry.end - entry.begin);
-  if (entry.dtype != "BF16") return from_.read_model(name, out);
+  if (entry.dtype != "BF16") return read(param, out);
   const size_t count = out.size() / sizeof(kernels::Bf16);
   std::vector<float> values(count);
   std::vector<kernels::Bf16> rounded(count);
-  WEFT_TRY(from_.read_model(name, std::as_writable_bytes(std::span(values))));
+  WEFT_TRY(read(param, std::as_writable_bytes(std::span(values))));
   kernels::to_bf16(values.data(), rounded.data(), static_cast<int64_t>(count));
   std::memcpy(out.data(), rounded.data(), out.size());
   return {};
+}
+
+Status Exporter::read(const std::string& param, std::span<std::byte> out) {
+  WEFT_TRY(from_->read_model(param, out));
+  if (content_ != Content::merged) return {};
+  return merge_.add(*from_, param,
+                    {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
 }
 
 // The directory may not exist yet.
@@ -114,10 +142,45 @@ Status write_shards(Exporter& exporter, const std::string& path, uint64_t shard_
   return remove_other_weights(path, written);
 }
 
+// Until all is written, a directory has no description: new weights with an old one would be
+// another model.
+Status remove_description(const std::string& config) {
+  if (!path_exists(config)) return {};
+  WEFT_TRY(place_for_file(config).status());
+  return remove_path(config);
+}
+
+Result<Exporter> exporter_of(Checkpoint& from, const ExportOptions& options,
+                             std::string_view prefix) {
+  if (!options.merge) return Exporter(from, options.dtype, prefix);
+  const std::string& model = from.manifest().model;
+  if (model.empty())
+    return Status(Code::invalid,
+                  cat(from.path(), ": does not name its model, which has the adapters"));
+  WEFT_TRY_ASSIGN(const Preset preset, make_preset(model, {}));
+  if (!preset.adapters)
+    return Status(Code::invalid, cat(from.path(), ": its model has no adapters to merge"));
+  Exporter out(from, options.dtype, prefix, Content::merged);
+  const Status status = out.merge(*preset.model);
+  if (!status.ok()) return status.within(from.path());
+  return out;
+}
+
+Status write_adapters(Checkpoint& from, const std::string& path, DType dtype,
+                      const Preset& preset) {
+  WEFT_TRY(check_apart_from_checkpoints(path));
+  WEFT_TRY(make_directory(path, true));
+  const std::string config = join_path(path, kAdapterConfigFile);
+  WEFT_TRY(remove_description(config));
+  Exporter exporter(from, dtype, weight_prefix(from.manifest().model), Content::adapters);
+  WEFT_TRY(exporter.write(join_path(path, kAdapterFile), exporter.tensors()));
+  return replace_text(config, print_adapter_config(*preset.model, *preset.adapters));
+}
+
 }  // namespace
 
 Status export_weights(Checkpoint& from, const std::string& path, const ExportOptions& options) {
-  Exporter exporter(from, options.dtype, "");
+  WEFT_TRY_ASSIGN(Exporter exporter, exporter_of(from, options, ""));
   return exporter.write(path, exporter.tensors());
 }
 
@@ -133,16 +196,15 @@ Status export_directory(Checkpoint& from, const std::string& path, const ExportO
   }
   const auto text = print_model_config(model, {.dtype = options.dtype, .source = source_text});
   if (!text.ok()) return text.status().within(from.path());
+  WEFT_TRY_ASSIGN(Exporter exporter, exporter_of(from, options, weight_prefix(model)));
+  if (!options.merge) {
+    WEFT_TRY_ASSIGN(const Preset preset, make_preset(model, {}));
+    if (preset.adapters) return write_adapters(from, path, options.dtype, preset);
+  }
   WEFT_TRY(check_apart_from_checkpoints(path));
   WEFT_TRY(make_directory(path, true));
   const std::string config = join_path(path, kModelConfigFile);
-  // Until all is written, the directory has no description: new weights with an old one would be
-  // another model.
-  if (path_exists(config)) {
-    WEFT_TRY(place_for_file(config).status());
-    WEFT_TRY(remove_path(config));
-  }
-  Exporter exporter(from, options.dtype, weight_prefix(model));
+  WEFT_TRY(remove_description(config));
   WEFT_TRY(write_shards(exporter, path, options.shard_bytes));
   if (!source.empty()) WEFT_TRY(copy_source(source, path));
   return replace_text(config, text.value());

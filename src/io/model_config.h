@@ -25,8 +25,6 @@ Result<std::string> print_model_config(std::string_view model, const ConfigFacts
 
 // Of the names of GPT-2's parameters in files, except the head.
 inline constexpr std::string_view kGpt2Prefix = "transformer.";
-// Of the names of adapters in files of PEFT.
-inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
 // Of such a model: that, or "".
 std::string_view weight_prefix(std::string_view model);
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "io/adapters.h"
 #include "io/checkpoint_names.h"
 #include "io/model_config.h"
 #include "io/strict_json.h"
@@ -78,12 +79,24 @@ Status open_directory(Weights& out) {
               : cat(" and no ", kWeightsIndexFile)));
 }
 
+Status open_adapters(Weights& out) {
+  const std::string config = join_path(out.path, kAdapterConfigFile),
+                    file = join_path(out.path, kAdapterFile);
+  WEFT_TRY_ASSIGN(const std::string text, read_text(config, kMostConfigBytes));
+  auto keys = parse_adapter_config(text);
+  if (!keys.ok()) return keys.status().within(config);
+  out.adapters = keys.take();
+  return open_single(out, file);
+}
+
 }  // namespace
 
 Result<Weights> open_weights(const std::string& path) {
   Weights out;
   out.path = path;
-  WEFT_TRY(is_model_directory(path) ? open_directory(out) : open_single(out, path));
+  WEFT_TRY(is_model_directory(path)     ? open_directory(out)
+           : is_adapter_directory(path) ? open_adapters(out)
+                                        : open_single(out, path));
   return out;
 }
 

@@ -1,5 +1,6 @@
 // Weights in a safetensors file, or in a directory as Hugging Face's Transformers writes it:
-// config.json, and model.safetensors or the files that model.safetensors.index.json lists.
+// config.json, and model.safetensors or the files that model.safetensors.index.json lists; or
+// adapters as PEFT writes them.
 #pragma once
 
 #include <map>
@@ -11,7 +12,7 @@
 
 namespace weft {
 
-inline constexpr std::string_view kHeadWeight = "lm_head.weight";
+inline constexpr std::string_view kHead = "lm_head.";  // begins the names of the head
 inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
 
 struct Weights {
@@ -21,7 +22,8 @@ struct Weights {
   };
 
   std::string path;
-  std::string model;  // as make_preset reads it; empty if the file does not say it
+  std::string model;     // as make_preset reads it; empty if the file does not say it
+  std::string adapters;  // of a directory of PEFT: the keys of a preset that has them
   std::vector<SafetensorsFile> files;
   std::vector<Tensor> tensors;  // refer to `files`, also when this object is moved
 };

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/text.h"
-#include "graph/adapters.h"
+#include "io/adapters.h"
 #include "io/model_config.h"
 #include "plan/settings.h"
 #include "runtime/optimizer_state.h"
@@ -41,8 +41,10 @@ bool has_adapter(const std::vector<TensorSpec>& tensors, bool adapter) {
 
 // The parameters to load from a file. Adapters keep their values if the file has none, and the
 // other parameters if it has only adapters.
-NamedTensors model_from(const Plan& plan, const std::vector<TensorSpec>& found) {
-  const bool adapters = has_adapter(found, true), others = has_adapter(found, false);
+NamedTensors model_from(const Plan& plan, const std::vector<TensorSpec>& found,
+                        bool only_adapters = false) {
+  const bool adapters = only_adapters || has_adapter(found, true),
+             others = !only_adapters && has_adapter(found, false);
   const NamedTensors all = model_of(plan);
   NamedTensors out;
   for (size_t i = 0; i < all.tensors.size(); ++i) {
@@ -286,7 +288,7 @@ Status load_weights(Run& run, const Weights& weights) {
     if (!spec.ok()) return spec.status().within(tensor.file->path());
     found.push_back({std::string(name), spec.value().desc});
   }
-  const NamedTensors model = model_from(run.plan(), found);
+  const NamedTensors model = model_from(run.plan(), found, !weights.adapters.empty());
   WEFT_TRY(compare_tensors(weights.path, specs_of(run.plan(), model), found));
   if (named.tied_head) WEFT_TRY(check_tied_head(*named.tied_head, named.params.at(named.tied_to)));
   return write_tensors(run, model.tensors,

@@ -83,6 +83,45 @@ class Adapters(Case):
                          self.plan(data("llama"), *LORA)["trained_parameters"])
         self.fails(3, "--train: lora_rank=2, and MODEL has lora_rank=4", "plan", self.path("out"), "--train", "lora:rank=2")
 
+    def test_adapters_are_exported_merged_and_read_beside_a_base(self):
+        prompt = ["--prompt", "1 2 3", "4 5", "--temperature", 0, "--tokens", 7]
+        text = lambda *args: run("generate", *args, *prompt).stdout
+        for name, targets in ("llama", "q_proj,down_proj"), ("gpt2", "all-linear"):
+            out = self.path(name)
+            lora = ["--train", f"lora:rank=4,alpha=6,targets={targets}"]
+            digest = self.digest(data(name), *lora, *STEPS, "--lr", 0.1, "--in-process", "--checkpoint", out)
+            done = run("export", out, out + "-adapter/")
+            self.assertEqual((done.returncode, done.stdout), (0, f"{out}-adapter/: {8 if name == 'llama' else 16} tensors of step 3\n"))
+            self.assertEqual(sorted(os.listdir(out + "-adapter")), ["adapter_config.json", "adapter_model.safetensors"])
+            names = tensors_of(out + "-adapter/adapter_model.safetensors")
+            prefix = "base_model.model." + ("transformer.h.0.attn.c_attn" if name == "gpt2" else "model.layers.0.self_attn.q_proj")
+            self.assertEqual([names[f"{prefix}.lora_{factor}.weight"][0] for factor in "AB"], [[4, 16], [48 if name == "gpt2" else 16, 4]])
+            self.assertEqual(run("export", "--merge", out, out + "-merged/").returncode, 0)
+            self.assertEqual(run("export", "--merge", out, out + "-merged.safetensors").returncode, 0)
+            expected = text(out)
+            self.assertNotEqual(expected, text(data(name)))
+            self.assertEqual(text(data(name), "--adapter", out + "-adapter"), expected)
+            self.assertEqual(text(out + "-merged"), expected)
+            beside = ["--adapter", out + "-adapter", *STEPS, "--in-process"]
+            self.assertEqual(self.digest(data(name), *beside, "--steps", 0), digest)
+            self.assertEqual(self.digest(self.plan(data(name))["model"], "--init", data(name), *beside, "--steps", 0), digest)
+            self.assertEqual(self.digest(data(name), *beside, "--train", "lora", "--lr", 0.1), self.digest(out, "--train", "lora", *STEPS, "--lr", 0.1, "--in-process"))
+            merged = self.digest(out + "-merged", *STEPS, "--steps", 0, "--in-process")
+            self.assertEqual(self.digest(self.plan(data(name))["model"], "--init", out + "-merged.safetensors", *STEPS, "--steps", 0, "--in-process"), merged)
+        self.fails(3, "its model has no adapters to merge", "export", "--merge", self.base(), self.path("none"))
+        self.fails(3, "has no adapter_config.json", "generate", data("gpt2"), "--adapter", data("llama"), *prompt)
+        self.fails(3, "the model has adapters already", "generate", self.path("gpt2"), "--adapter", self.path("gpt2-adapter"), *prompt)
+        self.fails(3, "of another kind", "generate", data("mistral"), "--adapter", self.path("llama-adapter"), *prompt)
+
+    def test_an_adapter_of_a_tied_head_is_not_merged(self):
+        self.train(TINY, "--train", "lora:targets=lm_head", "--steps", 1, *TINY_STEP, "--checkpoint", self.path("out"))
+        self.fails(3, "the adapter of 'lm_head' cannot be merged into 'wte.weight', which other nodes use", "export", "--merge", self.path("out"),
+                   self.path("merged/"))
+
+    def base(self):
+        self.train(TINY, "--steps", 0, *TINY_STEP, "--checkpoint", self.path("base"))
+        return self.path("base")
+
     def test_a_plan_file_is_of_the_model_with_adapters(self):
         plan = [*STEPS[2:-4], "--seed", 1, "--ranks", 2, "--save", self.path("plan")]
         done = run("plan", data("llama"), *LORA, "--lr", 0.01, *plan)

@@ -88,6 +88,17 @@ class Ops(unittest.TestCase):
         self.assertEqual((model.preset_info.tokens, model.preset_info.vocabulary, model.preset_info.seq_len), (1, 256, 16))
         self.assertTrue(model.preset_info.text.startswith("gpt-nano:blocks=2,"))
 
+    def test_linear_nodes_get_adapters(self):
+        model = weft.Model.preset("gpt-nano:blocks=2,width=32,heads=2", seq_len=16)
+        adapted = model.adapt(rank=2, alpha=4, targets=["c_fc", "1.attn.c_attn"])
+        names = [item.name for item in adapted.parameters]
+        self.assertEqual(names[:len(model.parameters)], [item.name for item in model.parameters])
+        self.assertEqual(names[len(model.parameters):], [f"{node}.lora_{factor}.weight" for node in ("h.0.mlp.c_fc", "h.1.attn.c_attn", "h.1.mlp.c_fc")
+                                                         for factor in "AB"])
+        groups = [weft.ParameterGroup("*", frozen=True), weft.ParameterGroup("*.lora_?.weight")]
+        self.assertEqual(adapted.plan(groups=groups).info.trained, 2 * (2 * (32 + 128)) + 2 * (32 + 96))
+        with self.assertRaisesRegex(weft.NotFoundError, "target 'q_proj' of the adapters"):
+            model.adapt(targets=["q_proj"])
 
     def test_a_decoder_continues_sequences(self):
         model = weft.Model.decoder("gpt-nano:blocks=2,width=32,heads=2,context=20", sequences=2)

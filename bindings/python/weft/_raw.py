@@ -147,6 +147,17 @@ class weft_decoder_config(ctypes.Structure):
     ]
 
 
+class weft_adapter_config(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("rank", ctypes.c_uint32),
+        ("alpha", ctypes.c_double),
+        ("targets", ctypes.POINTER(ctypes.c_char_p)),
+        ("n_targets", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
 class weft_profile_config(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_uint32),
@@ -506,13 +517,14 @@ class weft_checkpoint_info(ctypes.Structure):
         ("warning", ctypes.c_char_p),
         ("source", ctypes.c_char_p),
         ("ends", ctypes.POINTER(ctypes.c_int32)),
+        ("adapters", ctypes.c_char_p),
     ]
 
 
 class weft_export_config(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("merge", ctypes.c_uint32),
         ("dtype", ctypes.c_char_p),
         ("shard_bytes", ctypes.c_uint64),
     ]
@@ -561,6 +573,8 @@ weft_model_parameters = _declare("weft_model_parameters", ctypes.c_int64, ctypes
 weft_model_preset = _declare("weft_model_preset", ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_preset_info), ctypes.POINTER(weft_error))
 weft_decoder_config_init = _declare("weft_decoder_config_init", None, ctypes.POINTER(weft_decoder_config), ctypes.c_size_t)
 weft_model_decoder = _declare("weft_model_decoder", ctypes.c_int32, ctypes.c_char_p, ctypes.POINTER(weft_decoder_config), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_preset_info), ctypes.POINTER(weft_error))
+weft_adapter_config_init = _declare("weft_adapter_config_init", None, ctypes.POINTER(weft_adapter_config), ctypes.c_size_t)
+weft_model_adapt = _declare("weft_model_adapt", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(weft_adapter_config), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
 weft_profile_config_init = _declare("weft_profile_config_init", None, ctypes.POINTER(weft_profile_config), ctypes.c_size_t)
 weft_profile_new = _declare("weft_profile_new", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(weft_profile_config), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
 weft_profile_load = _declare("weft_profile_load", ctypes.c_int32, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))

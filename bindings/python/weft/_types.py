@@ -439,6 +439,8 @@ class SaveOptions(TypedDict, total=False):
 
 class ExportOptions(TypedDict, total=False):
     """Options of weft_export_config."""
+    merge: int
+    """1: add the adapters of the model to the weights that they adapt, and do not write them. Default: 0."""
     dtype: Optional[str]
     """Type of the parameters in the files: "f32", or "bf16", to which they are rounded. Default: "f32"."""
     shard_bytes: int
@@ -687,7 +689,7 @@ class Token(NamedTuple):
 class CheckpointInfo(NamedTuple):
     """All pointers are borrowed and valid as long as the checkpoint."""
     weights_only: int
-    """1: a safetensors file, or a directory of Transformers; seed and step are 0"""
+    """1: a safetensors file, or a directory of Transformers or PEFT; seed and step are 0"""
     path: Optional[str]
     """The checkpoint that was opened; of a directory of checkpoints, the latest"""
     model: Optional[str]
@@ -706,6 +708,8 @@ class CheckpointInfo(NamedTuple):
     """The directory with the files of weft_checkpoint_keep_source, or a directory of Transformers itself; or NULL"""
     ends: Sequence[int]
     """Tokens that end a text, the eos_token_id of generation_config.json or config.json in `source`; for weft_sequence_config.stops"""
+    adapters: Optional[str]
+    """Of a directory of PEFT, which has only adapters: the keys of a preset that has them; otherwise NULL"""
 
 
 # Of each struct that the library fills: its class, and (field, how it is converted).
@@ -721,7 +725,7 @@ CONVERSIONS: Dict[str, Tuple[Any, List[Tuple[str, Any]]]] = {
     "weft_failure": (Failure, [("cause", Cause), ("status", None), ("rank", None), ("other", None), ("joining", None), ("pid", None), ("stages", "array"), ("host", "text"), ("detail", "text"), ("activity", Activity), ("job", None), ("stage", None), ("micro_batch", None), ("mode", StepMode), ("awaited", Awaited), ("awaited_rank", None), ("step", None), ("limit_ns", "seconds"), ("count", None), ("heard_ns", "seconds"), ("reported_ns", "seconds")]),
     "weft_event": (Event, [("kind", EventKind), ("tag", None), ("status", None), ("micro_batch", None), ("step", None), ("loss", None), ("grad_norm", None), ("outputs", "tensors"), ("rank", None), ("text", "text"), ("idle", None), ("idle_by_rank", "ranks"), ("missing", None), ("path", "text"), ("failure", "struct"), ("host", "text"), ("pid", None), ("ranks", None), ("count", None)]),
     "weft_token": (Token, [("end", SequenceEnd), ("sequence", None), ("index", None), ("token", None)]),
-    "weft_checkpoint_info": (CheckpointInfo, [("weights_only", None), ("path", "text"), ("model", "text"), ("seed", None), ("step", None), ("options", "pairs"), ("n_params", None), ("n_states", None), ("warning", "text"), ("source", "text"), ("ends", "array")]),
+    "weft_checkpoint_info": (CheckpointInfo, [("weights_only", None), ("path", "text"), ("model", "text"), ("seed", None), ("step", None), ("options", "pairs"), ("n_params", None), ("n_states", None), ("warning", "text"), ("source", "text"), ("ends", "array"), ("adapters", "text")]),
 }
 
 
@@ -730,6 +734,7 @@ CHOICES: Dict[str, Dict[str, Any]] = {
     "weft_node_config": {},
     "weft_op": {},
     "weft_decoder_config": {},
+    "weft_adapter_config": {},
     "weft_profile_config": {},
     "weft_optimizer": {"rule": Rule, "curve": RateCurve},
     "weft_parameter_group": {},

@@ -46,7 +46,7 @@ class Checkpoint(Object):
 
     def export(self, path: Path, **options: "Unpack[ExportOptions]") -> None:
         """Writes the parameters as one safetensors file. If the path ends with "/", writes a directory that Transformers loads, with the
-        files of keep_source()."""
+        files of keep_source(). If the model has adapters, the directory is one of PEFT with only these; merge=1 adds them to the weights."""
         check(_raw.weft_checkpoint_export_as, self._ptr, encode(path), Config("weft_export_config", options).pointer)
 
 

@@ -67,6 +67,18 @@ class Model(Object):
         model.preset_info = result(info)
         return model
 
+    def adapt(self, rank: int = 8, alpha: float = 8, targets: Sequence[str] = ()) -> "Model":
+        """A copy in which linear nodes have adapters of low rank: NAME.lora_A.weight and NAME.lora_B.weight. It cannot be changed. `targets`: names
+        of linear nodes, or their ends after a dot; or ["all-linear"]. A plan trains only adapters with groups=[ParameterGroup("*", frozen=True),
+        ParameterGroup("*.lora_?.weight")]."""
+        config = Config("weft_adapter_config", {"rank": rank, "alpha": alpha, "targets": targets or None})
+        out = ctypes.c_void_p()
+        check(_raw.weft_model_adapt, self._ptr, config.pointer, ctypes.byref(out))
+        model = type(self)(out.value)
+        model._ops.update(self._ops)
+        model.preset_info = self.preset_info
+        return model
+
     # Inputs, parameters, outputs
 
     def input(self, name: str, shape: Sequence[int] = (), dtype: Any = "float32", *, want_grad: bool = False) -> Value:

@@ -573,6 +573,21 @@ pub struct weft_decoder_config {
     pub context: i64,
 }
 
+/// Adapters of low rank (LoRA) for linear nodes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct weft_adapter_config {
+    pub size: u32,
+    /// rows of A and columns of B, from 1 to 65536. Default: 8.
+    pub rank: u32,
+    /// alpha / rank is the factor of an adapter, above 0. Default: 8.
+    pub alpha: f64,
+    /// names of linear nodes, or what follows a dot in them; or only "all-linear", each linear node that computes no output. Default: NULL, those of q_proj, v_proj, c_attn, query_key_value and qkv_proj that there are.
+    pub targets: *const *const c_char,
+    pub n_targets: u32,
+    pub reserved: u32,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_profile_config {
@@ -1112,7 +1127,7 @@ pub struct weft_save_config {
 #[derive(Clone, Copy)]
 pub struct weft_checkpoint_info {
     pub size: u32,
-    /// 1: a safetensors file, or a directory of Transformers; seed and step are 0
+    /// 1: a safetensors file, or a directory of Transformers or PEFT; seed and step are 0
     pub weights_only: u32,
     /// the checkpoint that was opened; of a directory of checkpoints, the latest
     pub path: *const c_char,
@@ -1135,14 +1150,16 @@ pub struct weft_checkpoint_info {
     pub source: *const c_char,
     /// tokens that end a text, the eos_token_id of generation_config.json or config.json in `source`; for weft_sequence_config.stops
     pub ends: *const i32,
+    /// of a directory of PEFT, which has only adapters: the keys of a preset that has them; otherwise NULL
+    pub adapters: *const c_char,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_export_config {
     pub size: u32,
-    /// 0
-    pub reserved: u32,
+    /// 1: add the adapters of the model to the weights that they adapt, and do not write them. Default: 0.
+    pub merge: u32,
     /// type of the parameters in the files: "f32", or "bf16", to which they are rounded. Default: "f32".
     pub dtype: *const c_char,
     /// of a directory: bytes of the tensors in a file, which may have more only if it has one tensor. Default: 5000000000, as with Transformers.
@@ -1222,6 +1239,10 @@ extern "C" {
     pub fn weft_decoder_config_init(config: *mut weft_decoder_config, size: usize);
     /// Makes the decoder of a preset with tokens: a model with the same parameters that keeps the keys and values of sequences between forward steps. A sample is a token. Inputs, all I32 [1, 1]: "tokens"; "positions", of each in its sequence, from 0; "sequences", from 0, or -1 for a sample without a sequence, whose output has no meaning. Output: logits F32 [1, 1, vocabulary]. `info` may be NULL; its `seq_len` is the number of positions of the cache. `config`: NULL is the defaults. Owner: caller; free with weft_model_free. Thread: any.
     pub fn weft_model_decoder(text: *const c_char, config: *const weft_decoder_config, out: *mut *mut weft_model, info: *mut weft_preset_info, err: *mut weft_error) -> weft_status;
+    /// Sets the defaults. Thread: any.
+    pub fn weft_adapter_config_init(config: *mut weft_adapter_config, size: usize);
+    /// Makes a copy of a model in which linear nodes have adapters: where node NAME computed W x, it computes W x + alpha / rank * B A x. A is the parameter NAME.lora_A.weight [rank, in], which is random; B is NAME.lora_B.weight [out, rank], which is 0. All other parameters keep their names. Parameter groups of a plan select what is trained (weft_plan_config.groups). The model must have a loss or an output, and no axes. The copy cannot be changed; its values have other numbers, and weft_model_describe lists them. A preset can also have adapters by its keys lora_rank, lora_alpha and lora_targets. `config`: NULL is the defaults. Owner: caller; free with weft_model_free. Thread: any.
+    pub fn weft_model_adapt(model: *const weft_model, config: *const weft_adapter_config, out: *mut *mut weft_model, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_profile_config_init(config: *mut weft_profile_config, size: usize);
     /// Runs every kernel of the model on random data, in this thread and in `threads` - 1 others. The model cannot be changed afterwards. `config` may be NULL. Owner: caller; free with weft_profile_free. Thread: owner of the model.
@@ -1420,7 +1441,7 @@ extern "C" {
     pub fn weft_run_save(run: *mut weft_run, config: *const weft_save_config, err: *mut weft_error) -> weft_status;
     /// Writes all parameters as one safetensors file. A path inside a checkpoint is refused. Only between steps. Thread: owner.
     pub fn weft_run_export(run: *mut weft_run, path: *const c_char, err: *mut weft_error) -> weft_status;
-    /// Opens a checkpoint, a safetensors file, the latest checkpoint of a directory, or a directory that Hugging Face's Transformers wrote: config.json and model.safetensors, or several files with model.safetensors.index.json. The latest checkpoint of a directory is verified at once; if it is damaged, the newest intact one is opened, and weft_checkpoint_describe gives a warning. A single checkpoint is verified when it is read. Owner: caller; free with weft_checkpoint_free. Thread: any.
+    /// Opens a checkpoint, a safetensors file, the latest checkpoint of a directory, or a directory that Hugging Face's Transformers wrote: config.json and model.safetensors, or several files with model.safetensors.index.json; or adapters that PEFT wrote: adapter_config.json and adapter_model.safetensors. The latest checkpoint of a directory is verified at once; if it is damaged, the newest intact one is opened, and weft_checkpoint_describe gives a warning. A single checkpoint is verified when it is read. Owner: caller; free with weft_checkpoint_free. Thread: any.
     pub fn weft_checkpoint_open(path: *const c_char, out: *mut *mut weft_checkpoint, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.
     pub fn weft_checkpoint_free(checkpoint: *mut weft_checkpoint);
@@ -1434,10 +1455,10 @@ extern "C" {
     pub fn weft_checkpoint_export(checkpoint: *mut weft_checkpoint, path: *const c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_export_config_init(config: *mut weft_export_config, size: usize);
-    /// Writes the parameters as one safetensors file. If the path ends with '/', writes a directory that Transformers loads: config.json, model.safetensors or several files with model.safetensors.index.json, and the files of weft_checkpoint_keep_source. It is made if it does not exist; other files there are kept. The new config.json appears last, and an old one is removed first. A path inside a checkpoint is refused. `config`: NULL is the defaults. Thread: owner.
+    /// Writes the parameters as one safetensors file. If the path ends with '/', writes a directory that Transformers loads: config.json, model.safetensors or several files with model.safetensors.index.json, and the files of weft_checkpoint_keep_source. It is made if it does not exist; other files there are kept. The new config.json appears last, and an old one is removed first. If the model is a preset with adapters that are not merged, the directory is one of PEFT: adapter_config.json, and adapter_model.safetensors with only the adapters. A path inside a checkpoint is refused. `config`: NULL is the defaults. Thread: owner.
     pub fn weft_checkpoint_export_as(checkpoint: *mut weft_checkpoint, path: *const c_char, config: *const weft_export_config, err: *mut weft_error) -> weft_status;
     /// Copies the files of a model that are neither weights nor checkpoints into `directory`/source, for exports of the checkpoints in `directory`: config.json, from which only the ids of special tokens are used, generation_config.json, and the files of the tokenizer. `directory` is a directory of checkpoints, and is made if it does not exist. `source` is a directory of Transformers, or weft_checkpoint_info.source; NULL: none. `tokenizer` is a file tokenizer.json, or its directory, which replaces the tokenizer of `source`; NULL: none. The copies appear together, and replace earlier ones, also if there is nothing to copy. WEFT_ESTATE: a run writes a checkpoint there. Thread: any.
     pub fn weft_checkpoint_keep_source(directory: *const c_char, source: *const c_char, tokenizer: *const c_char, err: *mut weft_error) -> weft_status;
-    /// Loads parameters by name; those of safetensors files are of type F32, F16 or BF16. With WEFT_LOAD_ALL the run continues bit for bit at any number of ranks, if its plan has the seed, optimizer and micro-batches of the run that was saved; of these, only the update rule is checked. An error counts missing, surplus and mismatched tensors. Only between steps. Thread: owner.
+    /// Loads parameters by name; those of safetensors files are of type F32, F16 or BF16. With WEFT_LOAD_ALL the run continues bit for bit at any number of ranks, if its plan has the seed, optimizer and micro-batches of the run that was saved; of these, only the update rule is checked. An error counts missing, surplus and mismatched tensors. With WEFT_LOAD_WEIGHTS, adapters (weft_model_adapt) keep their values if the checkpoint has none, and other parameters keep theirs if it has only adapters. Only between steps. Thread: owner.
     pub fn weft_run_load(run: *mut weft_run, checkpoint: *mut weft_checkpoint, what: weft_load, err: *mut weft_error) -> weft_status;
 }

@@ -139,6 +139,17 @@ fn weft_decoder_config_has_the_layout_of_the_header() {
 }
 
 #[test]
+fn weft_adapter_config_has_the_layout_of_the_header() {
+    assert_eq!((size_of::<weft_adapter_config>(), align_of::<weft_adapter_config>()), (32, 8));
+    assert_eq!(offset!(weft_adapter_config, size), 0);
+    assert_eq!(offset!(weft_adapter_config, rank), 4);
+    assert_eq!(offset!(weft_adapter_config, alpha), 8);
+    assert_eq!(offset!(weft_adapter_config, targets), 16);
+    assert_eq!(offset!(weft_adapter_config, n_targets), 24);
+    assert_eq!(offset!(weft_adapter_config, reserved), 28);
+}
+
+#[test]
 fn weft_profile_config_has_the_layout_of_the_header() {
     assert_eq!((size_of::<weft_profile_config>(), align_of::<weft_profile_config>()), (16, 4));
     assert_eq!(offset!(weft_profile_config, size), 0);
@@ -483,7 +494,7 @@ fn weft_save_config_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_checkpoint_info_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_checkpoint_info>(), align_of::<weft_checkpoint_info>()), (88, 8));
+    assert_eq!((size_of::<weft_checkpoint_info>(), align_of::<weft_checkpoint_info>()), (96, 8));
     assert_eq!(offset!(weft_checkpoint_info, size), 0);
     assert_eq!(offset!(weft_checkpoint_info, weights_only), 4);
     assert_eq!(offset!(weft_checkpoint_info, path), 8);
@@ -498,13 +509,14 @@ fn weft_checkpoint_info_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_checkpoint_info, warning), 64);
     assert_eq!(offset!(weft_checkpoint_info, source), 72);
     assert_eq!(offset!(weft_checkpoint_info, ends), 80);
+    assert_eq!(offset!(weft_checkpoint_info, adapters), 88);
 }
 
 #[test]
 fn weft_export_config_has_the_layout_of_the_header() {
     assert_eq!((size_of::<weft_export_config>(), align_of::<weft_export_config>()), (24, 8));
     assert_eq!(offset!(weft_export_config, size), 0);
-    assert_eq!(offset!(weft_export_config, reserved), 4);
+    assert_eq!(offset!(weft_export_config, merge), 4);
     assert_eq!(offset!(weft_export_config, dtype), 8);
     assert_eq!(offset!(weft_export_config, shard_bytes), 16);
 }

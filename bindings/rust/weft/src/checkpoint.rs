@@ -35,6 +35,8 @@ pub struct CheckpointInfo {
     pub source: Option<PathBuf>,
     /// Tokens that end a text, for [`SequenceConfig::stops`](crate::SequenceConfig::stops).
     pub ends: Vec<i32>,
+    /// Of a directory of PEFT: the keys of a preset that has its adapters.
+    pub adapters: Option<String>,
 }
 
 /// A saved run, or a safetensors file.
@@ -82,6 +84,7 @@ impl Checkpoint {
                 warning: optional_text(info.warning),
                 source: optional_text(info.source).map(PathBuf::from),
                 ends: slice(info.ends, info.n_ends as usize).to_vec(),
+                adapters: optional_text(info.adapters),
             })
         }
     }
@@ -122,6 +125,7 @@ impl Checkpoint {
         let mut raw = unsafe { initialized(sys::weft_export_config_init) };
         raw.dtype = dtype.as_ptr();
         raw.shard_bytes = config.shard_bytes;
+        raw.merge = config.merge.into();
         attempt(|err| unsafe { sys::weft_checkpoint_export_as(self.raw(), path.as_ptr(), &raw, err) }).map(drop)
     }
 }
@@ -133,12 +137,14 @@ pub struct ExportConfig {
     pub dtype: String,
     /// Of a directory: bytes of the tensors in a file, which may have more only if it has one tensor.
     pub shard_bytes: u64,
+    /// Add the adapters of the model to the weights, not write only the adapters.
+    pub merge: bool,
 }
 
 impl Default for ExportConfig {
     fn default() -> ExportConfig {
         let raw = unsafe { initialized(sys::weft_export_config_init) };
-        ExportConfig { dtype: unsafe { text_of(raw.dtype) }, shard_bytes: raw.shard_bytes }
+        ExportConfig { dtype: unsafe { text_of(raw.dtype) }, shard_bytes: raw.shard_bytes, merge: raw.merge == 1 }
     }
 }
 

@@ -256,6 +256,22 @@ impl Model {
         Ok(Desc::from_raw(unsafe { &out.assume_init() }))
     }
 
+    /// Makes a copy in which linear nodes have adapters of low rank, the parameters `NAME.lora_A.weight` and `NAME.lora_B.weight`. `targets` are
+    /// names of linear nodes, or their ends after a dot; or only `all-linear`; none: the usual projections of queries and values. The copy cannot
+    /// be changed. Groups of a plan select what is trained.
+    pub fn adapt<T: AsRef<str>>(&self, rank: u32, alpha: f64, targets: impl IntoIterator<Item = T>) -> Result<Model> {
+        let names = targets.into_iter().map(|name| c_string(name.as_ref())).collect::<Result<Vec<_>>>()?;
+        let pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+        let mut config = unsafe { initialized(sys::weft_adapter_config_init) };
+        config.rank = rank;
+        config.alpha = alpha;
+        config.targets = pointers.as_ptr();
+        config.n_targets = pointers.len() as u32;
+        let mut raw = null_mut();
+        attempt(|err| unsafe { sys::weft_model_adapt(self.raw(), &config, &mut raw, err) })?;
+        Ok(Model::from_raw(raw))
+    }
+
     /// The number of elements of all parameters.
     pub fn parameters(&self) -> usize {
         unsafe { sys::weft_model_parameters(self.raw()) as usize }

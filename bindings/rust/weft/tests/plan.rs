@@ -125,6 +125,15 @@ fn presets_describe_their_data() -> weft::Result<()> {
 }
 
 #[test]
+fn linear_nodes_get_adapters() -> weft::Result<()> {
+    let base = Preset::new("gpt-nano:blocks=2,width=32,heads=2", 16, 1)?.model;
+    let model = base.adapt(2, 4.0, ["c_fc", "1.attn.c_attn"])?;
+    assert_eq!(model.parameters() - base.parameters(), 2 * (2 * (32 + 128)) + 2 * (32 + 96));
+    assert_eq!(base.adapt(2, 4.0, ["q_proj"]).err().unwrap().status(), Status::NotFound);
+    Ok(())
+}
+
+#[test]
 fn a_decoder_continues_sequences() -> weft::Result<()> {
     let mut decoder = Preset::decoder("gpt-nano:blocks=2,width=32,heads=2,context=20", 2, 0, false)?;
     assert_eq!(decoder.seq_len, 20);

@@ -122,7 +122,7 @@ fn a_checkpoint_is_exported_with_the_files_of_its_source() -> weft::Result<()> {
     assert!(info.source.expect("a directory").ends_with("source"));
     assert_eq!(info.ends, [7]);
     let config = ExportConfig::default();
-    assert_eq!(config, ExportConfig { dtype: "f32".into(), shard_bytes: 5_000_000_000 });
+    assert_eq!(config, ExportConfig { dtype: "f32".into(), shard_bytes: 5_000_000_000, merge: false });
     checkpoint.export_as(&file, &ExportConfig { dtype: "bf16".into(), ..config })?;
     assert!(Checkpoint::open(&file)?.describe()?.weights_only);
     Ok(())

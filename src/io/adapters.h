@@ -1,0 +1,48 @@
+// Adapters in the files of Hugging Face's PEFT: adapter_config.json, and the parameters in
+// adapter_model.safetensors. They can also be merged into the weights that they adapt.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "graph/adapters.h"
+#include "io/checkpoint.h"
+
+namespace weft {
+
+inline constexpr const char *kAdapterConfigFile = "adapter_config.json",
+                            *kAdapterFile = "adapter_model.safetensors";
+// Of the names of all tensors in the file.
+inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
+
+// The adapters as keys of a preset: "lora_rank=8,lora_alpha=16,lora_targets=q_proj/v_proj". Fails
+// if a field has a value for which weft would compute something else. There is no dropout.
+Result<std::string> parse_adapter_config(std::string_view json);
+// The reverse, for an adapted model.
+std::string print_adapter_config(const Model& model, const AdapterOptions& options);
+
+// Whether the path is a directory of PEFT.
+bool is_adapter_directory(const std::string& path);
+
+// The adapters of a model, for exports that do not have them.
+class AdapterMerge {
+ public:
+  // Fails if another node uses a weight that has an adapter.
+  static Result<AdapterMerge> of(const Model& model);
+
+  // Adds alpha / rank * B A, whose factors it reads, if the parameter has an adapter.
+  Status add(Checkpoint& from, std::string_view param, std::span<float> weight) const;
+
+ private:
+  struct Factors {
+    std::string a, b;
+    int64_t rank, rows, columns;  // of the weight as it is stored
+    bool out_in;
+    float scale;
+  };
+  std::map<std::string, Factors, std::less<>> of_;
+};
+
+}  // namespace weft

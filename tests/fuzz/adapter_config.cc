@@ -1,0 +1,18 @@
+// The reader of adapter_config.json: any text is either refused or keys of a preset.
+#include <cstdio>
+#include <cstdlib>
+
+#include "graph/presets.h"
+#include "io/adapters.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto keys = weft::parse_adapter_config({reinterpret_cast<const char*>(data), size});
+  if (!keys.ok()) return 0;
+  const auto preset = weft::make_preset("mlp:layers=1,width=1," + keys.value(), {});
+  const std::string text = preset.status().text();
+  if (preset.ok() || text.find("has no key") == text.npos) return 0;
+  std::fprintf(stderr, "%s\n%s\n", keys.value().c_str(), text.c_str());
+  std::abort();
+}
