@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char *kLora = "lora", *kForm = "expected lora:rank=R,alpha=A,targets=NAME,...";
 
-// The value of a key among those of MODEL; null if it is not there.
+// The value of a key among those of MODEL; null if there is none.
 const std::string* find_key(const std::vector<std::string>& items, const std::string& item) {
   const std::string key = item.substr(0, item.find('=') + 1);
   const auto at = std::find_if(items.begin(), items.end(),
