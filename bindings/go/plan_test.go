@@ -109,7 +109,7 @@ func TestLinearNodesGetAdapters(t *testing.T) {
 	if added := model.Parameters() - base.Parameters(); added != 2*(2*(32+128))+2*(32+96) {
 		t.Error("the adapters have", added, "elements")
 	}
-	if _, err := base.Adapt(weft.AdapterConfig{Targets: []string{"q_proj"}}); !errors.Is(err, weft.ErrNotFound) {
+	if _, err := base.Adapt(weft.AdapterConfig{Targets: []string{"q_proj"}}); !errors.Is(err, weft.ENOENT) {
 		t.Error(err)
 	}
 }
