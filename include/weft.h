@@ -612,8 +612,11 @@ typedef struct weft_plan_config {
   const weft_parameter_group *groups;   /**< parameters that are frozen or have their own factors. Default: NULL. */
   uint32_t n_groups;          /**< Default: 0. */
   uint32_t reserved;          /**< 0 */
-  const char *precision;      /**< type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Parameters, their
-                                   gradients and the optimizer state remain f32. Default: "f32". */
+  const char *precision;      /**< type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Gradients of
+                                   parameters and the optimizer state remain f32, and so do parameters, except that "bf16" also stores
+                                   a parameter that is frozen, or that no step of step_kinds trains, if only linear nodes multiply by
+                                   it and embeddings look it up. Values written to it are rounded, to nearest even, which changes no
+                                   result of a step; reads, digests and checkpoints have the rounded values, as f32. Default: "f32". */
 } weft_plan_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_plan_config_init(weft_plan_config *config, size_t size);

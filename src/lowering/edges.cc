@@ -90,7 +90,7 @@ void add_gathers(const Plan& plan, const ModePlan& mode, const std::vector<Stage
           for (int32_t d = 0; d < plan.config.data; ++d) {
             const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
             if (plan.rank_of(s, d) == owner) continue;
-            const Desc desc = plan.model->param(p).desc();
+            const Desc desc = stored_desc(*plan.model, plan.config, p);
             edges.push_back({.kind = EdgeKind::gather,
                              .param = p,
                              .to_stage = s,

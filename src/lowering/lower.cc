@@ -217,7 +217,7 @@ class RankWriter {
     const Node& node = plan_.model->node(call.node);
     for (size_t w = 0; w < node.weights.size(); ++w) {
       const ResidentParam& resident = resident_of(plan_, rank_, node.weights[w]);
-      const Desc weight = plan_.model->param(node.weights[w]).desc();
+      const Desc weight{resident.dtype, plan_.model->param(node.weights[w]).local};
       out.weights.push_back({value_of(resident, gathers), {weight, weight}});
       if (call.weight != static_cast<int32_t>(w)) continue;
       const ResidentTensor& t = sum_of(call.node, call.weight);

@@ -60,6 +60,7 @@ void set_runs(const RunOfSum& runs, ResidentParam& param) {
 struct LocalUses {
   std::vector<bool> sums;               // per sum of uses
   std::array<bool, 2> multiplies = {};  // by the weight; by its transpose
+  bool unpacked = false;                // something reads the value itself
 };
 
 // Packing a float32 weight takes the time of a product with some rows. gemm() packs for each
@@ -73,9 +74,13 @@ bool pays(const Model& model, const PlanConfig& config, const Node& node) {
          (!trains || config.micro_batches >= 2 * config.data);
 }
 
-void add_products(const Model& model, const PlanConfig& config, const Node& node, LocalUses& uses) {
-  if (!node.op->multiplies_weight() || !keeps_packed(config)) return;
-  if (config.values() == DType::f32 && !pays(model, config, node)) return;
+void add_use(const Model& model, const PlanConfig& config, const Param::Use& use, LocalUses& uses) {
+  const Node& node = model.node(use.node);
+  const bool product = use.port == 0 && node.op->multiplies_weight() && keeps_packed(config);
+  if (!product || (config.values() == DType::f32 && !pays(model, config, node))) {
+    uses.unpacked = true;
+    return;
+  }
   const bool transposed = node.op->multiplies_transposed(node.attrs);
   uses.multiplies[transposed] = true;
   if (makes(model, config, Mode::train) && model.node(node.in.front()).needs_grad)
@@ -86,13 +91,16 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
                              bool owned, const LocalUses& uses, const Replica& replica) {
   const std::vector<bool>& local = uses.sums;
   const Desc desc = model.param(param).desc();
+  const Desc stored = stored_desc(model, config, param);
   const bool frozen = model.param(param).training.frozen;
   ResidentParam out{.param = param,
                     .owned = owned,
                     .updated = !frozen && (owned || (config.shard == "none" && local.front())),
+                    .dtype = stored.dtype,
                     .tensors = {}};
-  if (owned || config.shard != "parameters")
-    out.tensors.push_back({.role = Role::value, .desc = desc});
+  const bool only_packed = stored.dtype == DType::bf16 && !uses.unpacked;
+  if (!only_packed && (owned || config.shard != "parameters"))
+    out.tensors.push_back({.role = Role::value, .desc = stored});
   for (const bool transposed : {false, true})
     if (uses.multiplies[transposed])
       out.tensors.push_back({.role = Role::packed,
@@ -119,7 +127,29 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
   return out;
 }
 
+// Whether the use rounds the value, or what it copies from it. Outputs of the model are not
+// rounded.
+bool rounds(const Model& model, const Param::Use& use) {
+  const Op& op = *model.node(use.node).op;
+  const auto& outputs = model.outputs();
+  const bool output = std::find(outputs.begin(), outputs.end(), use.node) != outputs.end();
+  return use.port == 0 && (op.multiplies_weight() || (op.copies_weight() && !output));
+}
+
 }  // namespace
+
+DType stored_dtype(const Model& model, const PlanConfig& config, ParamId id) {
+  const Param& param = model.param(id);
+  if (config.values() == DType::f32) return DType::f32;
+  if (makes(model, config, Mode::train) && !param.training.frozen) return DType::f32;
+  const bool all = std::all_of(param.uses.begin(), param.uses.end(),
+                               [&](const Param::Use& use) { return rounds(model, use); });
+  return all ? DType::bf16 : DType::f32;
+}
+
+Desc stored_desc(const Model& model, const PlanConfig& config, ParamId param) {
+  return {stored_dtype(model, config, param), model.param(param).local};
+}
 
 bool multiplies_transposed(const Node& node, CallKind kind) {
   return node.op->multiplies_transposed(node.attrs) != (kind == CallKind::input_grad);
@@ -143,7 +173,7 @@ std::vector<std::vector<ResidentParam>> residents_of(
         LocalUses& uses = local[rank];
         uses.sums.resize(static_cast<size_t>(param.sums));
         uses.sums[static_cast<size_t>(use.sum)] = true;
-        if (use.port == 0) add_products(model, config, model.node(use.node), uses);
+        add_use(model, config, use, uses);
       }
     for (const auto& [rank, here] : local)
       out[static_cast<size_t>(rank)].push_back(resident_param(
@@ -158,13 +188,16 @@ int64_t place_residents(const Model& model, std::vector<ResidentParam>& resident
   const auto place_all = [&](auto&& wanted) {
     for (ResidentParam& p : resident)
       for (ResidentTensor& t : p.tensors)
-        if (t.run < 0 && wanted(model.param(p.param), t.role == Role::value)) place(t, top);
+        if (t.run < 0 && wanted(p, t.role == Role::value)) place(t, top);
   };
-  place_all([](const Param& p, bool value) { return value && !p.training.frozen; });
+  const auto changes = [&model](const ResidentParam& p) {
+    return p.dtype == DType::f32 && !model.param(p.param).training.frozen;
+  };
+  place_all([&](const ResidentParam& p, bool value) { return value && changes(p); });
   versions.stride = top;
   top = bytes_of_many(top, versions.count);
-  place_all([](const Param& p, bool value) { return value && p.training.frozen; });
-  place_all([](const Param&, bool value) { return !value; });
+  place_all([&](const ResidentParam& p, bool value) { return value && !changes(p); });
+  place_all([](const ResidentParam&, bool value) { return !value; });
   place_runs(resident, top);
   return top;
 }
@@ -187,15 +220,17 @@ void place_states(std::vector<ResidentState>& states, int64_t& top) {
   }
 }
 
-std::vector<int32_t> choose_owners(const Model& model, int32_t ranks, const RanksOfNode& ranks_of) {
+std::vector<int32_t> choose_owners(const Model& model, const PlanConfig& config, int32_t ranks,
+                                   const RanksOfNode& ranks_of) {
   const auto& params = model.params();
+  std::vector<int64_t> sizes;
+  for (ParamId p = 0; p < static_cast<ParamId>(params.size()); ++p)
+    sizes.push_back(padded_bytes(stored_desc(model, config, p)));
   std::vector<int64_t> owned(static_cast<size_t>(ranks), 0);
   std::vector<int32_t> out(params.size(), -1);
   std::vector<size_t> order(params.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  const auto later = [&params](size_t p) {
-    return std::pair(params[p].training.frozen, -padded_bytes(params[p].desc()));
-  };
+  const auto later = [&](size_t p) { return std::pair(params[p].training.frozen, -sizes[p]); };
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return later(a) < later(b); });
   for (const size_t p : order) {
@@ -205,7 +240,7 @@ std::vector<int32_t> choose_owners(const Model& model, int32_t ranks, const Rank
         owner = rank;
     if (owner < 0) continue;
     int64_t& bytes = owned[static_cast<size_t>(owner)];
-    bytes = sum_of_bytes(bytes, padded_bytes(params[p].desc()));
+    bytes = sum_of_bytes(bytes, sizes[p]);
   }
   return out;
 }
@@ -229,7 +264,7 @@ void place_parameters(Plan& plan) {
   };
   const std::vector<RunOfSum> runs = gradient_runs(plan);
   const RunOfSum none;  // replicas of single stages keep their accumulators
-  plan.owner_of_param = choose_owners(*plan.model, ranks, ranks_of);
+  plan.owner_of_param = choose_owners(*plan.model, plan.config, ranks, ranks_of);
   plan.resident = residents_of(*plan.model, plan.config, plan.owner_of_param, ranks, ranks_of,
                                [&](int32_t rank) {
                                  const auto at = static_cast<size_t>(plan.position_of(rank));

@@ -11,6 +11,11 @@ namespace weft {
 
 // Whether the call, forward or input_grad, multiplies by the transpose of weight 0.
 bool multiplies_transposed(const Node& node, CallKind kind);
+// The type in which ranks keep the value of a parameter: bf16 if no step changes it, and all that
+// reads it rounds it to bf16, or its copies.
+DType stored_dtype(const Model& model, const PlanConfig& config, ParamId param);
+// A value as it is stored and sent.
+Desc stored_desc(const Model& model, const PlanConfig& config, ParamId param);
 // A packed copy of a weight, for products with tensors of that type: of a matrix, or its transpose.
 Desc packed_desc(DType dtype, const Shape& weight, bool transposed);
 
@@ -43,7 +48,8 @@ std::vector<int32_t> updaters_of(const Plan& plan, ParamId param);
 // The rank that owns each parameter: of those with its first use, the one that owns the fewest
 // bytes so far. The largest parameters come first, and frozen ones, which have no other tensors,
 // last. -1: none of the ranks has it.
-std::vector<int32_t> choose_owners(const Model& model, int32_t ranks, const RanksOfNode& ranks_of);
+std::vector<int32_t> choose_owners(const Model& model, const PlanConfig& config, int32_t ranks,
+                                   const RanksOfNode& ranks_of);
 
 // Fills plan.owner_of_param, plan.resident, plan.states and plan.permanent_bytes.
 void place_parameters(Plan& plan);

@@ -1,9 +1,11 @@
 // embedding: rows of a table. Input 0 holds i32 indices [.., t], weight 0 is the table f32[v, d],
-// the output is f32[.., t, d]. With kPositions the row is the position along the last axis, and the
-// indices only say how many there are. A piece of the table gives zeros for the rows of others.
+// which forward takes as bf16 as well, the output is f32[.., t, d]. With kPositions the row is the
+// position along the last axis, and the indices only say how many there are. A piece of the table
+// gives zeros for the rows of others.
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/bf16.h"
 #include "kernels/elementwise.h"
 #include "kernels/ranges.h"
 #include "ops/check.h"
@@ -28,6 +30,13 @@ int64_t row_of(const Call& call, int64_t i) {
   const int64_t begin = call.attrs->section.begin;
   const int64_t row = call.in[0].i32()[i] - begin;
   return row < call.weights[0].desc.shape[0] ? std::max<int64_t>(row, -1) : -1;
+}
+
+void copy_row(const View& table, int64_t row, int64_t width, float* out) {
+  if (table.desc.dtype == DType::bf16)
+    kernels::from_bf16(table.bf16() + row * width, out, width);
+  else
+    std::memcpy(out, table.f32() + row * width, static_cast<size_t>(width) * sizeof(float));
 }
 
 Status check_indices(const Call& call) {
@@ -75,6 +84,7 @@ class Embedding final : public Op {
   }
 
   bool differentiable(int) const override { return false; }
+  bool copies_weight() const override { return true; }
   Uses uses_weight(const Attrs& attrs) const override {
     return {.in = positions(attrs) ? 0u : 1u, .out = false, .stash = false};
   }
@@ -88,17 +98,15 @@ class Embedding final : public Op {
   Status forward(const Call& call) const override {
     WEFT_TRY(check_indices(call));
     const int64_t width = call.weights[0].desc.shape[1];
-    const float* table = call.weights[0].f32();
     for_ranges(*call.tiles, call.in[0].desc.elements(), tile_rows(width),
                [&](int64_t begin, int64_t end) {
                  for (int64_t i = begin; i < end; ++i) {
                    const int64_t row = row_of(call, i);
-                   const auto bytes = static_cast<size_t>(width) * sizeof(float);
                    float* out = call.out.f32() + i * width;
                    if (row < 0)
-                     std::memset(out, 0, bytes);
+                     std::fill_n(out, width, 0.0f);
                    else
-                     std::memcpy(out, table + row * width, bytes);
+                     copy_row(call.weights[0], row, width, out);
                  }
                });
     return {};

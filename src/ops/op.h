@@ -141,7 +141,8 @@ struct Call {
   bool begins_sum = false;  // W: acc holds no sum yet, and is written; see Op::writes_sum
   int weight = 0;
   // Weight 0 as the call multiplies by it, packed (kernels/packed.h; for bf16 tensors
-  // kernels/bf16_pack.h); null: it is not packed, and no tensor is bf16.
+  // kernels/bf16_pack.h), and then read instead of the view; null: it is not packed, and no tensor
+  // of a product is bf16.
   const void* packed = nullptr;
   void* scratch = nullptr;
   CallKey key;
@@ -204,6 +205,9 @@ class Op {
     (void)attrs;
     return false;
   }
+  // Weight 0 is only copied into the output, so that an output in bf16 is the same if the weight is
+  // bf16. Then forward takes it as bf16.
+  virtual bool copies_weight() const { return false; }
   // Bytes that weight_grad needs for bf16 tensors.
   virtual int64_t bf16_scratch(const Desc& in, const Desc& weight) const {
     (void)in, (void)weight;

@@ -62,7 +62,7 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const Place> stages) c
     for (int32_t d = 0; share >= 0 && d < replicas; ++d) out.push_back(share * replicas + d);
     return out;
   };
-  Parameters out{.bytes = {}, .owner = choose_owners(*model_, ranks, ranks_of)};
+  Parameters out{.bytes = {}, .owner = choose_owners(*model_, config_, ranks, ranks_of)};
   for (auto& resident :
        residents_of(*model_, config_, out.owner, ranks, ranks_of, [&](int32_t rank) {
          return Replica{rank % replicas, replicas, &runs[static_cast<size_t>(rank / replicas)]};
@@ -105,7 +105,7 @@ int64_t RunBytes::slots_of(std::span<const Place> stages, const ModeInfo& mode, 
           if (parameters.owner[static_cast<size_t>(p)] == rank) continue;
           if (!any) slots.begin_unit();
           any = true;
-          slots.add(padded_bytes(model_->param(p).desc()));
+          slots.add(padded_bytes(stored_desc(*model_, config_, p)));
         }
       }
     }

@@ -32,6 +32,12 @@ std::span<const ResidentTensor> ResidentParam::of(ResidentTensor::Role role) con
   return {first, end};
 }
 
+Place ResidentParam::value() const {
+  auto found = of(ResidentTensor::Role::value);
+  if (found.empty() && dtype == DType::bf16) found = of(ResidentTensor::Role::packed);
+  return found.empty() ? Place{} : found.front().place;
+}
+
 Place ResidentParam::gradient() const {
   for (const auto role : {ResidentTensor::Role::gradient, ResidentTensor::Role::accumulator})
     if (const auto found = of(role); updated && !found.empty()) return found.front().place;

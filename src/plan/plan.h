@@ -254,7 +254,7 @@ struct RankProgram {
 struct ResidentTensor {
   enum class Role : uint8_t {
     value,        // the first of its versions; with --shard parameters the owner's
-    packed,       // a copy for products
+    packed,       // for products: a copy of the value, or its only form
     gradient,     // the owner's, where accumulators are not kept
     accumulator,  // of a sum of gradients in one replica. The owner has those of all; if they
                   // are kept, the first is where the gradient ends
@@ -279,16 +279,15 @@ struct ResidentParam {
   ParamId param;
   bool owned = false;    // its gradient is made here; of this copy are files and digests
   bool updated = false;  // by this rank: the owner, and without --shard one rank of each replica
+  DType dtype = DType::f32;             // of its value, see stored_dtype() in lowering/parameters.h
   std::vector<ResidentTensor> tensors;  // by role; accumulators by sum, then replica
 
   std::span<const ResidentTensor> of(ResidentTensor::Role role) const;
   // Of a rank that updates it: where its gradient ends. No place without training.
   Place gradient() const;
-  // No place if the value is gathered.
-  Place value() const {
-    const auto values = of(ResidentTensor::Role::value);
-    return values.empty() ? Place{} : values.front().place;
-  }
+  // Of the value, or of its first packed form if it has no other. No place if the value is
+  // gathered.
+  Place value() const;
 };
 
 // A tensor of Inferred::state that a rank keeps between steps.

@@ -1,16 +1,36 @@
-// The addresses of the tensors of a parameter in a rank's memory.
+// The tensors of a parameter in a rank's memory.
 #pragma once
+
+#include <span>
+#include <vector>
 
 #include "runtime/run.h"
 #include "runtime/worker.h"
 
 namespace weft {
 
-// The tensor `part` of a parameter's memory, or an error if the parameter has no such tensor.
-Result<float*> find_part(const Plan& plan, const Worker::ParamMemory& memory, ParamId param,
-                         Part part);
+// A range of such a tensor as floats: in the rank's memory, or in a buffer if the memory has bf16.
+class PartRange {
+ public:
+  PartRange() = default;
+  // `offset` and `count` in elements. Fails if the parameter has no such tensor.
+  static Result<PartRange> find(const Plan& plan, const Worker::ParamMemory& memory, ParamId param,
+                                Part part, uint64_t offset, uint64_t count);
 
-// XXH3-128 over the bytes of that tensor.
+  // The values. Valid as long as this object.
+  std::span<const float> read();
+  // Where to write all values, for store(). They are undefined before.
+  std::span<float> floats();
+  void store();
+
+ private:
+  float* at_ = nullptr;  // null: weight_
+  Bf16Weight weight_;
+  uint64_t offset_ = 0, count_ = 0;
+  std::vector<float> buffer_;
+};
+
+// XXH3-128 over the values of that tensor, as floats.
 Result<Digest> hash_part(const Plan& plan, const Worker::ParamMemory& memory, ParamId param,
                          Part part);
 

@@ -27,7 +27,7 @@ Result<Request> decode(std::span<const std::byte> bytes) {
 }
 
 // The floats that are to be read or written.
-Result<std::span<float>> floats_of(const Plan& plan, Worker& worker, const Request& r) {
+Result<PartRange> range_of(const Plan& plan, Worker& worker, const Request& r) {
   if (r.param < 0 || static_cast<size_t>(r.param) >= plan.model->params().size() ||
       r.part > Part::state1)
     return Status(Code::protocol,
@@ -38,14 +38,14 @@ Result<std::span<float>> floats_of(const Plan& plan, Worker& worker, const Reque
   if (r.offset > all || r.count > all - r.offset || r.count > kPieceFloats)
     return Status(Code::protocol, cat("a request for ", r.count, " floats from ", r.offset, " of ",
                                       all, ", expected at most ", kPieceFloats));
-  WEFT_TRY_ASSIGN(float* at, find_part(plan, worker.param(r.param), r.param, r.part));
-  return std::span<float>(at + r.offset, r.count);
+  return PartRange::find(plan, worker.param(r.param), r.param, r.part, r.offset, r.count);
 }
 
-// A buffer for an answer whose bytes are not in the memory of the rank's tensors.
-struct Number {
+// What an answer points to, if it is not in the memory of the rank's tensors.
+struct Buffer {
   int64_t bytes = 0;
   Digest digest;
+  PartRange range;
 };
 
 template <typename T>
@@ -54,20 +54,22 @@ std::span<const std::byte> bytes_of(const T& value) {
 }
 
 Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> bytes,
-                 Number& number, std::span<const std::byte>& out) {
+                 Buffer& buffer, std::span<const std::byte>& out) {
   WEFT_TRY_ASSIGN(const Request request, decode(bytes));
   switch (type) {
     case kRead: {
-      WEFT_TRY_ASSIGN(const std::span<float> floats, floats_of(plan, worker, request));
-      out = std::as_bytes(floats);
+      WEFT_TRY_ASSIGN(buffer.range, range_of(plan, worker, request));
+      out = std::as_bytes(buffer.range.read());
       return {};
     }
     case kWrite: {
-      WEFT_TRY_ASSIGN(const std::span<float> floats, floats_of(plan, worker, request));
+      WEFT_TRY_ASSIGN(PartRange range, range_of(plan, worker, request));
+      const std::span<float> floats = range.floats();
       if (request.bytes.size() != floats.size_bytes())
         return Status(Code::protocol, cat("a write of ", floats.size(), " floats with ",
                                           request.bytes.size(), " bytes"));
       std::copy(request.bytes.begin(), request.bytes.end(), std::as_writable_bytes(floats).begin());
+      range.store();
       return {};
     }
     case kTrace:
@@ -83,15 +85,15 @@ Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<cons
       return {};
     }
     case kResident: {
-      WEFT_TRY_ASSIGN(number.bytes, worker.resident_bytes());
-      out = bytes_of(number.bytes);
+      WEFT_TRY_ASSIGN(buffer.bytes, worker.resident_bytes());
+      out = bytes_of(buffer.bytes);
       return {};
     }
     case kHash: {
-      WEFT_TRY(floats_of(plan, worker, request).status());
-      WEFT_TRY_ASSIGN(number.digest,
+      WEFT_TRY(range_of(plan, worker, request).status());
+      WEFT_TRY_ASSIGN(buffer.digest,
                       hash_part(plan, worker.param(request.param), request.param, request.part));
-      out = bytes_of(number.digest);
+      out = bytes_of(buffer.digest);
       return {};
     }
     default: return Status(Code::protocol, cat("a request of type ", type, ", which is unknown"));
@@ -114,8 +116,8 @@ std::vector<std::byte> encode(const Request& request) {
 std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type,
                               std::span<const std::byte> request) {
   std::span<const std::byte> bytes;
-  Number number;
-  const Status status = carry_out(plan, worker, type, request, number, bytes);
+  Buffer buffer;
+  const Status status = carry_out(plan, worker, type, request, buffer, bytes);
   std::vector<std::byte> out;
   ByteWriter(out).number(status.code()).text(status.text()).bytes(bytes);
   return out;

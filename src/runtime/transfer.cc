@@ -199,12 +199,13 @@ Status Transfer::move_here() {
                     hash_part(plan_, worker.param(piece.param), piece.param, piece.part));
     return (*take_)(item.tensor, 0, std::as_bytes(std::span(&digest, 1)));
   }
-  WEFT_TRY_ASSIGN(float* memory,
-                  find_part(plan_, worker.param(piece.param), piece.param, piece.part));
-  const std::span<float> floats(memory + piece.offset, piece.count);
+  WEFT_TRY_ASSIGN(PartRange range, PartRange::find(plan_, worker.param(piece.param), piece.param,
+                                                   piece.part, piece.offset, piece.count));
   const uint64_t offset = piece.offset * sizeof(float);
-  return type_ == rpc::kRead ? (*take_)(item.tensor, offset, std::as_bytes(floats))
-                             : (*fill_)(item.tensor, offset, std::as_writable_bytes(floats));
+  if (type_ == rpc::kRead) return (*take_)(item.tensor, offset, std::as_bytes(range.read()));
+  WEFT_TRY((*fill_)(item.tensor, offset, std::as_writable_bytes(range.floats())));
+  range.store();
+  return {};
 }
 
 void Transfer::abandon() {

@@ -30,22 +30,40 @@ void convert(Tiles& tiles, const void* from, const View& to) {
     to_bf16(tiles, static_cast<const float*>(from), to.bf16(), to.desc.elements());
 }
 
-void initialize(Tiles& tiles, const Param& param, uint64_t seed, float* out) {
-  const int64_t n = param.shape.elements();
+constexpr size_t kDrawnBlock = 2048;  // elements that are drawn before they are rounded
+
+// The initial values of the elements from `begin` on.
+void draw(const Param& param, uint64_t seed, int64_t begin, std::span<float> out) {
+  if (param.init.kind != InitKind::normal) {
+    std::fill(out.begin(), out.end(),
+              param.init.kind == InitKind::constant ? static_cast<float>(param.init.value) : 0.0f);
+    return;
+  }
   const Stream stream = Stream::initial(seed, param.piece.name);
+  while (!out.empty()) {
+    const auto [in_whole, count] = param.piece.run_at(begin);
+    const int64_t here = std::min(count, static_cast<int64_t>(out.size()));
+    kernels::draw_normal(stream, param.init.value, in_whole, here, out.data());
+    out = out.subspan(static_cast<size_t>(here));
+    begin += here;
+  }
+}
+
+void initialize(Tiles& tiles, const Param& param, uint64_t seed,
+                const Worker::ParamMemory& memory) {
+  const int64_t n = param.shape.elements();
   for_tiles(tiles, static_cast<int>((n + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
-    const int64_t begin = tile * kLoopBlock, end = std::min(begin + kLoopBlock, n);
-    if (param.init.kind != InitKind::normal) {
-      std::fill(
-          out + begin, out + end,
-          param.init.kind == InitKind::constant ? static_cast<float>(param.init.value) : 0.0f);
+    const int64_t begin = tile * kLoopBlock;
+    const auto count = static_cast<size_t>(std::min(kLoopBlock, n - begin));
+    if (memory.weight) {
+      draw(param, seed, begin, {memory.weight + begin, count});
       return;
     }
-    for (int64_t i = begin; i < end;) {
-      const auto [in_whole, count] = param.piece.run_at(i);
-      const int64_t here = std::min(count, end - i);
-      kernels::draw_normal(stream, param.init.value, in_whole, here, out + i);
-      i += here;
+    std::array<float, kDrawnBlock> values;
+    for (size_t done = 0; done < count; done += kDrawnBlock) {
+      const auto block = std::span(values).first(std::min(kDrawnBlock, count - done));
+      draw(param, seed, begin + static_cast<int64_t>(done), block);
+      memory.bf16.write(begin + static_cast<int64_t>(done), block);
     }
   });
 }
@@ -107,7 +125,7 @@ void Worker::bind() {
 void Worker::initialize_parameters() {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
     if (p.value())
-      initialize(tiles_, plan_->model->param(p.param), plan_->config.seed, memory_of(p).weight);
+      initialize(tiles_, plan_->model->param(p.param), plan_->config.seed, memory_of(p));
 }
 
 void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_batch) const {
@@ -158,7 +176,11 @@ Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
   auto memory = [&](const Place& place) {
     return place ? reinterpret_cast<float*>(arena_.data() + place.offset) : nullptr;
   };
-  ParamMemory out{.weight = memory(p.value()), .owned = p.owned};
+  ParamMemory out{.owned = p.owned};
+  if (p.dtype == DType::bf16)
+    out.bf16 = Bf16Weight(p, plan_->model->param(p.param).shape, arena_.data());
+  else
+    out.weight = memory(p.value());
   const auto state = p.of(ResidentTensor::Role::state);
   out.grad = memory(p.gradient());
   for (size_t s = 0; s < state.size(); ++s) out.slots[s] = memory(state[s].place);
@@ -350,7 +372,8 @@ Status Worker::run_fold(const ProgramCall& call, BoundCall& bound) {
   return find_op("concat")->forward(op);
 }
 
-// Kept copies are made again by the first call after an update.
+// Kept copies are made again by the first call after an update. Of a weight that is stored as bf16,
+// packed forms are written with it.
 const void* Worker::packed_weight(const RankProgram& program, const ProgramCall& call,
                                   const BoundCall& bound, int32_t micro_batch) {
   if (!call.packed.place) return nullptr;
@@ -358,6 +381,7 @@ const void* Worker::packed_weight(const RankProgram& program, const ProgramCall&
   if (plan_->config.values() == DType::f32 && !gemm_is_fused()) return nullptr;
   void* out = at(program, call.packed.place, micro_batch);
   if (call.packed.kept) {
+    if (bound.weights.front().desc.dtype == DType::bf16) return out;
     uint64_t& made = packed_of_[call.packed.place.offset];
     if (made == weights_made_) return out;
     made = weights_made_;
@@ -369,16 +393,21 @@ const void* Worker::packed_weight(const RankProgram& program, const ProgramCall&
 void Worker::pack_weight(const View& weight, bool transposed, void* out) {
   const int64_t rows = weight.desc.shape[0], columns = weight.desc.shape[1];
   const int64_t k = transposed ? columns : rows, n = transposed ? rows : columns;
-  if (plan_->config.values() == DType::f32)
-    pack({weight.f32(), columns, transposed}, k, n, static_cast<float*>(out), tiles_);
-  else
+  const auto pack_as_bf16 = [&](const auto* values) {
     kernels::pack_bf16({.k = k,
                         .n = n,
-                        .b = weight.f32(),
+                        .b = values,
                         .stride = columns,
                         .transposed = transposed,
                         .out = static_cast<kernels::Bf16*>(out)},
                        tiles_);
+  };
+  if (plan_->config.values() == DType::f32)
+    pack({weight.f32(), columns, transposed}, k, n, static_cast<float*>(out), tiles_);
+  else if (weight.desc.dtype == DType::f32)
+    pack_as_bf16(weight.f32());
+  else
+    pack_as_bf16(weight.bf16());
 }
 
 Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,

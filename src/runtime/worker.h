@@ -15,6 +15,7 @@
 #include "plan/plan.h"
 #include "runtime/arena.h"
 #include "runtime/batch.h"
+#include "runtime/bf16_weight.h"
 
 namespace weft {
 
@@ -67,9 +68,10 @@ class Worker {
   View delivered(const StepDescriptor& step, int32_t edge, int32_t micro_batch);  // rank 0
 
   // Memory of a resident parameter; only its owner has the gradient and the optimizer state
-  // (otherwise null).
+  // (otherwise null). The value is `weight`, or `bf16` if it is stored so.
   struct ParamMemory {
     float* weight = nullptr;
+    Bf16Weight bf16 = {};
     float* grad = nullptr;
     std::array<float*, 2> slots{};
     bool owned = false;
@@ -145,8 +147,8 @@ class Worker {
   std::span<Worker* const> local_;
   std::mutex feed_mutex_;  // batch_: held while a job copies from it
   const Batch* batch_ = nullptr;
-  // Packed weights by their place in the arena: the value of weights_made_ when they were made. It
-  // changes with the weights.
+  // Packed copies of weights by their place in the arena: the value of weights_made_ when they were
+  // made. It changes with the weights.
   std::unordered_map<int64_t, uint64_t> packed_of_;
   uint64_t weights_made_ = 1;
   std::vector<double> squares_;

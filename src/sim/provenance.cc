@@ -13,8 +13,9 @@ namespace {
 
 using Role = ResidentTensor::Role;
 
-int64_t bytes_of(const ResidentParam& p) {
-  return static_cast<int64_t>(p.tensors.front().desc.bytes());
+// Of the value, and of the gradient and the optimizer state of a parameter that has them.
+int64_t bytes_of(const Model& model, const ResidentParam& p) {
+  return static_cast<int64_t>(Desc{p.dtype, model.param(p.param).local}.bytes());
 }
 
 }  // namespace
@@ -95,10 +96,10 @@ DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank)
     : plan_(std::move(plan)), rank_(rank) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     const Param& param = plan_->model->param(p.param);
-    if (p.value()) write(p.value().offset, bytes_of(p), Provenance::initial(param));
+    if (p.value()) write(p.value().offset, bytes_of(*plan_->model, p), Provenance::initial(param));
     owned_ += p.owned;
     for (const ResidentTensor& t : p.of(Role::state))
-      write(t.place.offset, bytes_of(p), Provenance::cleared());
+      write(t.place.offset, bytes_of(*plan_->model, p), Provenance::cleared());
   }
   squares_.resize(owned_ * static_cast<size_t>(std::max(plan_->config.segment, 1)));
 }
@@ -133,14 +134,14 @@ Result<Digest> DigestWorker::weight(ParamId param) const {
   const ResidentParam* p = find(param);
   if (!p || !p->value())
     return Status(Code::not_found, cat("rank ", rank_, " does not keep parameter ", param));
-  return read(p->value().offset, bytes_of(*p), "weight");
+  return read(p->value().offset, bytes_of(*plan_->model, *p), "weight");
 }
 
 Result<Digest> DigestWorker::grad(ParamId param) const {
   const ResidentParam* p = find(param);
   if (!p || !p->owned || !p->gradient())
     return Status(Code::not_found, cat("rank ", rank_, " has no gradient of parameter ", param));
-  return read(p->gradient().offset, bytes_of(*p), "gradient");
+  return read(p->gradient().offset, bytes_of(*plan_->model, *p), "gradient");
 }
 
 int64_t DigestWorker::version_of(const Edge& edge, int32_t update) const {
@@ -318,7 +319,8 @@ Status DigestWorker::fold(int64_t from, int64_t to, int64_t bytes) {
 void DigestWorker::clear() {
   for (const ResidentParam& r : plan_->resident[static_cast<size_t>(rank_)])
     for (const ResidentTensor& t : r.of(Role::accumulator))
-      if (t.local && t.run < 0) write(t.place.offset, bytes_of(r), Provenance::cleared());
+      if (t.local && t.run < 0)
+        write(t.place.offset, bytes_of(*plan_->model, r), Provenance::cleared());
 }
 
 Status DigestWorker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
@@ -330,7 +332,7 @@ Status DigestWorker::reduce(const Bucket& bucket, int32_t update, int32_t parts)
     if (part == bucket.parts.end() || part->param != p.param) continue;
     WEFT_TRY(add_sums(p, *part));
     if (part++->first > 0) continue;
-    const int64_t bytes = bytes_of(p);
+    const int64_t bytes = bytes_of(*plan_->model, p);
     WEFT_TRY_ASSIGN(Digest grad, read(p.gradient().offset, bytes, "gradient"));
     if (parts > 1) {
       grad = Provenance::mean(grad, parts);
@@ -342,7 +344,7 @@ Status DigestWorker::reduce(const Bucket& bucket, int32_t update, int32_t parts)
 }
 
 Status DigestWorker::add_sums(const ResidentParam& p, const Bucket::Part& part) {
-  const int64_t bytes = bytes_of(p);
+  const int64_t bytes = bytes_of(*plan_->model, p);
   const auto accumulators = p.of(Role::accumulator);
   const int32_t replicas = plan_->replicas_at(rank_);
   const auto sums = static_cast<int32_t>(accumulators.size()) / replicas;
@@ -369,7 +371,7 @@ Status DigestWorker::add_sums(const ResidentParam& p, const Bucket::Part& part) 
 Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scale) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.updated) continue;
-    const int64_t bytes = bytes_of(p);
+    const int64_t bytes = bytes_of(*plan_->model, p);
     WEFT_TRY_ASSIGN(const Digest grad, read(p.gradient().offset, bytes, "gradient"));
     WEFT_TRY_ASSIGN(const Digest old,
                     read(p.value().offset + versions().offset(from), bytes, "weight"));
@@ -395,7 +397,7 @@ Status DigestWorker::run_update(const StepDescriptor& step, int32_t update, doub
 Status DigestWorker::make_first(int32_t version) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!versions().has(p.value().offset)) continue;
-    const int64_t bytes = bytes_of(p);
+    const int64_t bytes = bytes_of(*plan_->model, p);
     WEFT_TRY_ASSIGN(const Digest newest,
                     read(p.value().offset + versions().offset(version), bytes, "weight"));
     write(p.value().offset, bytes, newest);

@@ -1,5 +1,6 @@
 // Parameter groups: which group counts, what a frozen parameter has, and checkpoints between plans
 // that train other parameters. tests/api/oracle_test.cc compares trained values with PyTorch.
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -79,6 +80,42 @@ TEST_P(ParameterGroups, AFrozenParameterStaysAsItIs) {
   EXPECT_EQ(weft_run_write(ranks.run.get(), "a.weight", WEFT_VALUE, weight.get(), &err), WEFT_OK)
       << err.text;
   EXPECT_EQ(read(ranks.run, "a.weight", WEFT_VALUE, {6, 8}), values(weight));
+}
+
+// Finite numbers as bf16, to nearest even.
+std::vector<float> rounded(std::vector<float> values) {
+  for (float& value : values) {
+    auto bits = std::bit_cast<uint32_t>(value);
+    bits += 0x7fff + (bits >> 16 & 1);
+    value = std::bit_cast<float>(bits & 0xffff0000);
+  }
+  return values;
+}
+
+// A rank stores it as the products read it.
+TEST_P(ParameterGroups, AFrozenParameterIsRoundedWithBf16) {
+  weft_plan_config config = with_groups(frozen_a());
+  config.precision = "bf16";
+  const TwoRanks ranks(new_plan(small_model(), config), GetParam());
+  const RunPtr whole = start(small_model(), with_groups({}));  // the same initial values
+  EXPECT_EQ(read(ranks.run, "a.weight", WEFT_VALUE, {6, 8}),
+            rounded(read(whole, "a.weight", WEFT_VALUE, {6, 8})));
+  EXPECT_EQ(read(ranks.run, "b.weight", WEFT_VALUE, {8, 8}),
+            read(whole, "b.weight", WEFT_VALUE, {8, 8}));
+
+  const TensorPtr weight = noise({6, 8}, 5), bias = noise({8}, 6);
+  for (const auto& [name, tensor] : {std::pair("a.weight", &weight), {"a.bias", &bias}}) {
+    Error err;
+    EXPECT_EQ(weft_run_write(ranks.run.get(), name, WEFT_VALUE, tensor->get(), &err), WEFT_OK)
+        << err.text;
+  }
+  EXPECT_NE(values(weight), rounded(values(weight)));
+  EXPECT_EQ(read(ranks.run, "a.weight", WEFT_VALUE, {6, 8}), rounded(values(weight)));
+  EXPECT_EQ(read(ranks.run, "a.bias", WEFT_VALUE, {8}), values(bias));
+  const std::string before = digest(ranks.run);
+  train(ranks.run, 1);
+  EXPECT_NE(digest(ranks.run), before);
+  EXPECT_EQ(read(ranks.run, "a.weight", WEFT_VALUE, {6, 8}), rounded(values(weight)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Drivers, ParameterGroups, testing::ValuesIn(kDrivers),
@@ -275,6 +312,47 @@ TEST(ParameterGroup, ACheckpointHasNoStateOfFrozenParameters) {
                {"'a.weight' has no optimizer state", "was frozen", "load only the weights"});
   EXPECT_EQ(weft_run_load(whole.get(), saved.get(), WEFT_LOAD_WEIGHTS, &err), WEFT_OK) << err.text;
   EXPECT_EQ(digest(whole), digest(saved));
+}
+
+// A checkpoint contains float32 values. Those of a plan that stores bf16 are rounded.
+TEST(ParameterGroup, ACheckpointMovesBetweenBf16AndFloats) {
+  const Directory first, second;
+  weft_plan_config config = with_groups(frozen_a());
+  config.precision = "bf16";
+  const PlanPtr half = new_plan(small_model(), config);
+  config.n_groups = 0;
+  const PlanPtr all = new_plan(small_model(), config);
+
+  // From a run that trains all parameters to one that keeps some as bf16.
+  const RunPtr source = start(all);
+  train(source, 2);
+  const auto weight = read(source, "a.weight", WEFT_VALUE, {6, 8});
+  const CheckpointPtr floats_saved = open_checkpoint(save(source, first));
+  const RunPtr run = start(half);
+  Error err;
+  ASSERT_EQ(weft_run_load(run.get(), floats_saved.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
+  EXPECT_NE(weight, rounded(weight));
+  EXPECT_EQ(read(run, "a.weight", WEFT_VALUE, {6, 8}), rounded(weight));
+  EXPECT_NE(digest(run), digest(floats_saved));
+
+  // It resumes bit for bit.
+  train(run, 2);
+  const CheckpointPtr saved = open_checkpoint(save(run, second));
+  EXPECT_EQ(digest(saved), digest(run));
+  const RunPtr again = start(half);
+  ASSERT_EQ(weft_run_load(again.get(), saved.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(digest(again), digest(run));
+  train(run, 3);
+  train(again, 3);
+  EXPECT_EQ(digest(again), digest(run));
+
+  // And back: training begins with the rounded value.
+  const RunPtr back = start(all);
+  expect_error(weft_run_load(back.get(), saved.get(), WEFT_LOAD_ALL, &err), err, WEFT_EINVAL,
+               {"'a.weight' has no optimizer state"});
+  ASSERT_EQ(weft_run_load(back.get(), saved.get(), WEFT_LOAD_WEIGHTS, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(digest(back), digest(saved));
+  EXPECT_EQ(read(back, "a.weight", WEFT_VALUE, {6, 8}), rounded(weight));
 }
 
 }  // namespace

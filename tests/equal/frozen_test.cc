@@ -1,14 +1,18 @@
 // Frozen parameters: one digest however a step is split, and no work, message or memory for
-// gradients that nothing needs.
+// gradients that nothing needs. With bf16 values, those that only products and lookups read take
+// two bytes, or four with a packed form for the backward.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/presets.h"
 #include "lowering/memory.h"
+#include "lowering/parameters.h"
+#include "support/bf16_reference.h"
 #include "support/small_gpt.h"
 
 namespace weft {
@@ -34,12 +38,24 @@ std::string text_of(const std::vector<ParamGroup>& groups) {
   return out;
 }
 
-TEST(Frozen, OneDigestOverRanksSchedulesAndRecompute) {
+class Frozen : public testing::TestWithParam<const char*> {
+ protected:
+  static PlanConfig config_with(const std::vector<ParamGroup>& groups) {
+    PlanConfig config = test::small_gpt_config();
+    config.precision = GetParam();
+    config.groups = groups;
+    return config;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Precision, Frozen, testing::Values("f32", "bf16"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST_P(Frozen, OneDigestOverRanksSchedulesAndRecompute) {
   const auto model = test::small_gpt();
   int turn = 0;
   for (const auto& groups : kGroups) {
-    PlanConfig config = test::small_gpt_config();
-    config.groups = groups;
+    PlanConfig config = config_with(groups);
     const test::Outcome expected = test::train(model, config, 11, 4);
     for (int32_t ranks : {1, 2, 4}) {
       config.ranks = ranks;
@@ -54,13 +70,12 @@ TEST(Frozen, OneDigestOverRanksSchedulesAndRecompute) {
   }
 }
 
-TEST(Frozen, OneDigestOverReplicasAndShards) {
+TEST_P(Frozen, OneDigestOverReplicasAndShards) {
   const auto model = test::small_gpt();
   int turn = 0;
   for (const auto& groups : kGroups)
     for (const int32_t tensor : {1, 2}) {
-      PlanConfig config = test::small_gpt_config();
-      config.groups = groups;
+      PlanConfig config = config_with(groups);
       config.gradient_groups = 2;
       config.tensor = tensor;
       const test::Outcome expected = test::train_on_one_rank(model, config, 11, 4);
@@ -71,6 +86,7 @@ TEST(Frozen, OneDigestOverReplicasAndShards) {
           config.ranks = 2 * tensor * stage;
           config.shard = shard;
           config.bucket_bytes = turn % 2 ? 1024 : 1 << 20;
+          config.packed = turn % 5 > 0;
           EXPECT_EQ(test::train(model, config, 11, 4, turn++ % 3), expected)
               << text_of(groups) << config.ranks << " ranks, tensor " << tensor << ", " << shard;
         }
@@ -78,13 +94,12 @@ TEST(Frozen, OneDigestOverReplicasAndShards) {
 }
 
 // The gradients of the other parameters are those of a plan that trains all.
-TEST(Frozen, OtherGradientsAreUnchanged) {
+TEST_P(Frozen, OtherGradientsAreUnchanged) {
   const auto model = test::small_gpt();
   std::vector<int32_t> tokens(12 * 12, 3), targets(12 * 12, 5);
   const auto gradients = [&](const std::vector<ParamGroup>& groups) {
-    PlanConfig config = test::small_gpt_config();
+    PlanConfig config = config_with(groups);
     config.ranks = 2;
-    config.groups = groups;
     auto run = start_inline(make_plan(model, config).take(), [](void*) {}).take();
     Step* step = run->acquire();
     step->update = false;
@@ -117,12 +132,16 @@ TEST(Frozen, OtherGradientsAreUnchanged) {
   }
 }
 
+int64_t weight_bytes(const Plan& plan, int32_t rank) {
+  return memory_by_kind(plan, rank)[static_cast<size_t>(MemoryKind::weights)];
+}
+
 int64_t ring_bytes(const Plan& plan, int32_t rank) {
   return plan.mode(Mode::train).ranks[static_cast<size_t>(rank)].bytes;
 }
 
 // Blocks in stages of their own, the lower two of four frozen.
-TEST(Frozen, NothingRunsBackwardBelowTheLowestTrainedParameter) {
+TEST(FrozenPlan, NothingRunsBackwardBelowTheLowestTrainedParameter) {
   const auto model = make_preset("mlp:layers=4,width=32", {.seq_len = 0}).take().model;
   for (const char* schedule : {"1f1b", "gpipe", "zb-h1"}) {
     PlanConfig config;
@@ -159,7 +178,7 @@ TEST(Frozen, NothingRunsBackwardBelowTheLowestTrainedParameter) {
 }
 
 // Each stage would keep several versions of values that change.
-TEST(Frozen, ValuesHaveOneVersion) {
+TEST(FrozenPlan, ValuesHaveOneVersion) {
   const auto model = make_preset("mlp:layers=4,width=32", {.seq_len = 0}).take().model;
   PlanConfig config;
   config.ranks = 4;
@@ -168,13 +187,94 @@ TEST(Frozen, ValuesHaveOneVersion) {
   config.cuts = {"layers.1", "layers.2", "layers.3"};
   config.groups = frozen({"*.weight"});
   const auto plan = make_plan(model, config).take();
+  config.precision = "bf16";
+  const auto half = make_plan(model, config).take();
   const int64_t weight = padded_bytes({DType::f32, {32, 32}}),
                 bias = padded_bytes({DType::f32, {32}});
   for (int32_t r = 0; r < 4; ++r) {
     const WeightVersions& versions = plan->versions[static_cast<size_t>(r)];
     EXPECT_EQ(versions.count, 4 - r);
-    EXPECT_EQ(memory_by_kind(*plan, r)[static_cast<size_t>(MemoryKind::weights)],
-              weight + versions.count * bias);
+    EXPECT_EQ(weight_bytes(*plan, r), weight + versions.count * bias);
+    EXPECT_EQ(weight_bytes(*half, r), weight / 2 + versions.count * bias);
+  }
+}
+
+// Four layers of 32 x 32 with a bias of 128 bytes. Those above a trained one have a packed form for
+// the forward and one for the backward.
+TEST(FrozenPlan, KeepsValuesInTheFormsThatProductsRead) {
+  const auto model = make_preset("mlp:layers=4,width=32", {.seq_len = 0}).take().model;
+  PlanConfig config;
+  config.precision = "bf16";
+  constexpr int64_t kBiases = 4 * 128;
+  const auto bytes = [&](std::initializer_list<const char*> patterns) {
+    config.groups = frozen(patterns);
+    return weight_bytes(*make_plan(model, config).take(), 0);
+  };
+  // float32, and a form for the forward and, except of the lowest layer, for the backward.
+  EXPECT_EQ(bytes({}), 4 * 4096 + 7 * 2048 + kBiases);
+  EXPECT_EQ(bytes({"*.weight"}), 7 * 2048 + kBiases);  // the biases are trained
+  EXPECT_EQ(bytes({"layers.0.*", "layers.1.*", "layers.2.*"}), 3 * 2048 + 4096 + 2048 + kBiases);
+  config.packed = false;
+  EXPECT_EQ(bytes({"*.weight"}), 4 * 2048 + kBiases);
+  config.packed = true;
+  config.step_kinds = 1u << static_cast<uint32_t>(Mode::infer);
+  EXPECT_EQ(bytes({}), 4 * 2048 + kBiases);
+  config.precision = "f32";
+  EXPECT_GE(bytes({}), 4 * 4096 + kBiases);
+}
+
+// The table of 37 x 16 is padded to 64 x 32 in the form that the tied head reads, and the table of
+// positions has 12 x 16.
+TEST(FrozenPlan, KeepsATableAsItsRows) {
+  const auto model = test::small_gpt();
+  PlanConfig config = test::small_gpt_config();
+  config.precision = "bf16";
+  config.groups = frozen({"w?e.*"});
+  const auto plan = make_plan(model, config).take();
+  const auto bytes = [&](const char* name) {
+    int64_t sum = 0;
+    for (const ResidentTensor& t : resident_of(*plan, 0, plan->model->find_param(name)).tensors)
+      sum += t.bytes();
+    return sum;
+  };
+  EXPECT_EQ(bytes("wte.weight"), 1216 + 2 * 4096);  // rows; two packed forms
+  EXPECT_EQ(bytes("wpe.weight"), 384);
+}
+
+// The same as with float32 values of parameters that the optimizer does not change.
+TEST(FrozenRun, TrainsAsIfFrozenParametersWereFloats) {
+  const auto model = test::small_gpt();
+  const auto trained = [&](const std::vector<ParamGroup>& groups) {
+    PlanConfig config = test::small_gpt_config();
+    config.precision = "bf16";
+    config.optim.clip = 0;  // the norm is that of all gradients
+    config.groups = groups;
+    auto run = start_inline(make_plan(model, config).take(), [](void*) {}).take();
+    test::train(*run, 11, 4);
+    std::vector<std::vector<float>> out;
+    for (ParamId p = 0; p < static_cast<ParamId>(model->params().size()); ++p) {
+      out.emplace_back(static_cast<size_t>(model->param(p).shape.elements()));
+      EXPECT_TRUE(run->read(p, Part::value, out.back()).ok());
+    }
+    return out;
+  };
+  for (const std::vector<ParamGroup>& groups : kGroups) {
+    std::vector<ParamGroup> still = groups;
+    for (ParamGroup& group : still)
+      if (std::exchange(group.frozen, false)) group.rate_factor = 0;
+    const auto as_bf16 = trained(groups), as_f32 = trained(still);
+    const auto plan = with_groups(model, groups, true).take();
+    size_t rounded = 0;
+    for (size_t p = 0; p < as_f32.size(); ++p) {
+      std::vector<float> expected = as_f32[p];
+      const bool half = as_bf16[p] != expected;
+      EXPECT_TRUE(!half || plan->params()[p].training.frozen) << plan->params()[p].name;
+      if (half)
+        for (float& value : expected) value = test::widened(test::rounded(value));
+      EXPECT_EQ(as_bf16[p], expected) << plan->params()[p].name;
+      rounded += half;
+    }
+    EXPECT_EQ(rounded > 0, &groups != &kGroups[3]) << text_of(groups);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/rng.h"
+#include "kernels/bf16.h"
 #include "ops/cases.h"
 #include "ops/problem.h"
 #include "ops/reference.h"
@@ -156,6 +157,23 @@ TEST_P(OpTest, BeginsASumAsIfItAddedToZeros) {
   ASSERT_TRUE(p.op);
   for (Bytes& acc : p.acc) std::fill(acc.begin(), acc.end(), std::byte{0});
   expect_same_bits(run(p, {}), run(p, {.begins_sum = true}));
+}
+
+// A weight in bf16, and the same numbers as float32.
+TEST_P(OpTest, CopiesAWeightInBf16Exactly) {
+  Problem halves = problem_of(GetParam());
+  ASSERT_TRUE(halves.op);
+  if (!halves.op->copies_weight()) return;
+  Problem floats = halves;
+  Desc& desc = halves.weights[0];
+  desc.dtype = DType::bf16;
+  Bytes rounded(desc.bytes());
+  auto* from = reinterpret_cast<const float*>(floats.weight_data[0].data());
+  kernels::to_bf16(from, reinterpret_cast<kernels::Bf16*>(rounded.data()), desc.elements());
+  halves.weight_data[0] = rounded;
+  kernels::from_bf16(reinterpret_cast<const kernels::Bf16*>(rounded.data()),
+                     reinterpret_cast<float*>(floats.weight_data[0].data()), desc.elements());
+  expect_same_bits(run_forward(floats, {}), run_forward(halves, {}));
 }
 
 TEST_P(OpTest, MakesEachInputGradientAlone) {

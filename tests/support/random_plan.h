@@ -86,8 +86,8 @@ inline void add_replicas(std::mt19937& rng, PlanConfig& config) {
   config.shard = shards[below(3)];
 }
 
-// Freezes some parameters, but leaves one if nothing else has a gradient. Takes no number from the
-// generator.
+// Freezes some parameters, half of the time in a plan with bf16 values, but leaves one if nothing
+// else has a gradient. Takes no number from the generator.
 inline void add_groups(std::mt19937 rng, const Model& model, PlanConfig& config) {
   std::mt19937 own(static_cast<uint32_t>(rng()) + 1);
   if (own() % 4 > 0) return;
@@ -98,6 +98,7 @@ inline void add_groups(std::mt19937 rng, const Model& model, PlanConfig& config)
                                  [&](NodeId id) { return model.node(id).wants_grad; });
   if (!wants && config.groups.size() == model.params().size() && !config.groups.empty())
     config.groups.back().frozen = false;
+  if (own() % 2 == 0) config.precision = "bf16";
 }
 
 // The rest of a plan whose model, ranks, micro-batches and schedule are there already, for `stages`
@@ -132,7 +133,7 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
             (config.schedule_text.empty() ? config.schedule : config.schedule_text) +
             ", recompute " + config.recompute + ", " + std::to_string(config.gradient_groups) +
             " gradient groups, " + std::to_string(config.data) + " replicas, shard " +
-            config.shard + ", " + std::to_string(config.tensor) + " shards";
+            config.shard + ", " + std::to_string(config.tensor) + " shards, " + config.precision;
   for (const ParamGroup& group : config.groups)
     if (group.frozen) c.text += ", frozen " + group.pattern;
   auto plan = make_plan(c.model, config);

@@ -85,18 +85,8 @@ struct Outcome {
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-// `threads` 0: the inline driver.
-inline Outcome train(const std::shared_ptr<Model>& model, const PlanConfig& config, int64_t samples,
-                     int steps, int threads = 0) {
+inline Outcome train(Run& run, int64_t samples, int steps) {
   Outcome out;
-  auto plan = make_plan(model, config);
-  EXPECT_TRUE(plan.ok()) << plan.status().text();
-  if (!plan.ok()) return out;
-  auto drop = [](void*) {};
-  auto started =
-      threads ? start_threads(plan.take(), threads, drop) : start_inline(plan.take(), drop);
-  EXPECT_TRUE(started.ok()) << started.status().text();
-  auto run = started.take();
   for (int s = 0; s < steps; ++s) {
     const Stream stream = Stream::data(9, static_cast<uint64_t>(s));
     std::vector<int32_t> tokens(static_cast<size_t>(samples * 12)), targets(tokens.size());
@@ -104,22 +94,35 @@ inline Outcome train(const std::shared_ptr<Model>& model, const PlanConfig& conf
       tokens[i] = static_cast<int32_t>(stream.below(i, 37));
       targets[i] = i % 5 == 0 ? -1 : (tokens[i] * 3 + 1) % 37;
     }
-    Step* step = run->acquire();
+    Step* step = run.acquire();
     step->batch.samples = samples;
     step->batch.inputs = {tokens.data(), targets.data()};
-    EXPECT_TRUE(run->submit(step).ok());
+    EXPECT_TRUE(run.submit(step).ok());
     RunEvent event;
-    while (run->poll(event, -1)) {
+    while (run.poll(event, -1)) {
       EXPECT_TRUE(event.status.ok()) << event.status.text();
       if (event.kind != RunEvent::Kind::done) continue;
       out.losses.push_back(event.loss);
       out.norms.push_back(event.grad_norm);
     }
   }
-  auto digest = run->digest();
+  auto digest = run.digest();
   EXPECT_TRUE(digest.ok());
   if (digest.ok()) out.digest = digest.value();
   return out;
+}
+
+// `threads` 0: the inline driver.
+inline Outcome train(const std::shared_ptr<Model>& model, const PlanConfig& config, int64_t samples,
+                     int steps, int threads = 0) {
+  auto plan = make_plan(model, config);
+  EXPECT_TRUE(plan.ok()) << plan.status().text();
+  if (!plan.ok()) return {};
+  auto drop = [](void*) {};
+  auto started =
+      threads ? start_threads(plan.take(), threads, drop) : start_inline(plan.take(), drop);
+  EXPECT_TRUE(started.ok()) << started.status().text();
+  return train(*started.take(), samples, steps);
 }
 
 // The same without replicas or a pipeline, with the gradient groups of `config`.

@@ -751,7 +751,7 @@ pub struct weft_plan_config {
     pub n_groups: u32,
     /// 0
     pub reserved: u32,
-    /// type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Parameters, their gradients and the optimizer state remain f32. Default: "f32".
+    /// type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Gradients of parameters and the optimizer state remain f32, and so do parameters, except that "bf16" also stores a parameter that is frozen, or that no step of step_kinds trains, if only linear nodes multiply by it and embeddings look it up. Values written to it are rounded, to nearest even, which changes no result of a step; reads, digests and checkpoints have the rounded values, as f32. Default: "f32".
     pub precision: *const c_char,
 }
 
