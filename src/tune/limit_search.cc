@@ -129,20 +129,35 @@ Result<Outline> best_outline(const std::shared_ptr<const Model>& model, const Pl
   return whole;
 }
 
-}  // namespace
+Result<Draft> best_draft(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+  WEFT_TRY_ASSIGN(Outline outline, best_outline(model, config));
+  return draft_checked(std::move(outline));
+}
 
-// Packed weights take what a limit leaves: they do not affect the choices.
-Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  const bool limited = config.memory_limit > 0 || !config.machines.memory.empty();
+// The choices are those without packed weights, which take what the limit leaves.
+Result<Draft> draft_below_limit(const std::shared_ptr<const Model>& model,
+                                const PlanConfig& config) {
   PlanConfig chosen = config;
-  chosen.packed = config.packed && !limited;
+  chosen.packed = false;
   WEFT_TRY_ASSIGN(Outline outline, best_outline(model, chosen));
-  if (keeps_packed(config) && limited && outline.train.updates == 0) {
+  if (outline.train.updates == 0) {
     Outline packed = outline;
     packed.plan.config.packed = true;
     if (auto draft = draft_checked(std::move(packed)); draft.ok()) return draft;
   }
   return draft_checked(std::move(outline));
+}
+
+}  // namespace
+
+Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+  const bool limited = config.memory_limit > 0 || !config.machines.memory.empty();
+  if (!limited || !keeps_packed(config)) return best_draft(model, config);
+  auto draft = draft_below_limit(model, config);
+  if (draft.ok()) return draft;
+  // Weights that are stored only as the products read them need no memory to be packed in.
+  auto packed = best_draft(model, config);
+  return packed.ok() ? std::move(packed) : std::move(draft);
 }
 
 }  // namespace weft

@@ -223,6 +223,25 @@ TEST(FrozenPlan, KeepsValuesInTheFormsThatProductsRead) {
   EXPECT_GE(bytes({}), 4 * 4096 + kBiases);
 }
 
+// They fit where a product with its own copy would not.
+TEST(FrozenPlan, NeedsNoMemoryToPackUnderALimit) {
+  const auto model = make_preset("mlp:layers=2,width=64", {.seq_len = 0}).take().model;
+  PlanConfig config;
+  config.precision = "bf16";
+  config.micro_batch_size = 1;
+  config.step_kinds = 1u << static_cast<uint32_t>(Mode::infer);
+  const int64_t needed = make_plan(model, config).take()->arena_bytes[0];
+  config.packed = false;
+  EXPECT_GT(make_plan(model, config).take()->arena_bytes[0], needed);
+  config.packed = true;
+  config.memory_limit = needed;
+  const auto plan = make_plan(model, config);
+  ASSERT_TRUE(plan.ok()) << plan.status().text();
+  EXPECT_EQ(plan.value()->arena_bytes[0], needed);
+  config.memory_limit = needed - 1;
+  EXPECT_FALSE(make_plan(model, config).ok());
+}
+
 // The table of 37 x 16 is padded to 64 x 32 in the form that the tied head reads, and the table of
 // positions has 12 x 16.
 TEST(FrozenPlan, KeepsATableAsItsRows) {
