@@ -12,22 +12,23 @@ namespace weft {
 
 namespace {
 
-// PEFT gives these fields the values that change nothing. Fields that are not known may have such
-// a value, too: each version of PEFT adds some.
+// Fields with the values for which weft computes the same.
 constexpr Fixed kFixed[] = {
     {"peft_type", R"("LORA")"},
     {"bias", R"("none")"},
+    // Other ways also change the weights of the base.
+    {"init_lora_weights", R"(true or false or "gaussian" or "eva" or "orthogonal")"},
 };
 
 constexpr const char* kIgnored[] = {
-    "auto_mapping",      "base_model_name_or_path",
-    "fan_in_fan_out",    "inference_mode",
-    "init_lora_weights", "lora_dropout",
-    "megatron_core",     "peft_version",
-    "revision",          "runtime_config",
-    "task_type",
+    "auto_mapping",   "base_model_name_or_path",
+    "fan_in_fan_out", "inference_mode",
+    "lora_dropout",   "megatron_core",
+    "peft_version",   "qalora_group_size",
+    "revision",       "task_type",
 };
 
+// Of a field that changes nothing, also if it is not known: each version of PEFT adds some.
 bool is_off(const Json& value) {
   return value.is_null() || (value.is_boolean() && !value.boolean()) ||
          (value.is_array() && value.items().empty()) ||

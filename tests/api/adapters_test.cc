@@ -180,6 +180,7 @@ TEST_F(PeftFiles, DescribeTheAdapters) {
   EXPECT_STREQ(info_of(open_checkpoint(folder_.string())).adapters,
                "lora_rank=3,lora_alpha=5,lora_targets=down_proj/q_proj");
   configure("a_new_field", json::object());
+  configure("qalora_group_size", 16);
   configure("target_modules", "all-linear");
   EXPECT_STREQ(info_of(open_checkpoint(folder_.string())).adapters,
                "lora_rank=3,lora_alpha=5,lora_targets=all-linear");
@@ -191,6 +192,8 @@ TEST_F(PeftFiles, AreRefusedIfWeftWouldComputeSomethingElse) {
       {"peft_type", "IA3", WEFT_ENOTSUP, R"('peft_type' is "IA3", expected "LORA")"},
       {"r", 2.5, WEFT_EDATA, "'r' is 2.5, expected a whole number"},
       {"bias", "all", WEFT_ENOTSUP, R"('bias' is "all", expected "none")"},
+      {"init_lora_weights", "pissa", WEFT_ENOTSUP,
+       R"('init_lora_weights' is "pissa", expected true)"},
       {"use_rslora", true, WEFT_ENOTSUP, "field 'use_rslora' is not known"},
       {"rank_pattern", {{"q_proj", 2}}, WEFT_ENOTSUP, "field 'rank_pattern' is not known"},
       {"target_modules", ".*_proj", WEFT_ENOTSUP, "expected a list of names"},
