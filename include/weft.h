@@ -866,44 +866,47 @@ WEFT_API weft_status weft_key_public(const char *secret, char *public_key, weft_
 /* ---- data --------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_data weft_data;
+/** From text to ids of tokens and back. */
+typedef struct weft_tokenizer weft_tokenizer;
 
-/** Data of a preset. Default of every field: 0 or NULL. */
+/** Data of a preset. Default of every field, except end_token: 0 or NULL. */
 typedef struct weft_data_config {
   uint32_t size;
-  uint32_t reserved;          /**< 0 */
-  const char *path;           /**< a file of bytes if the vocabulary is 256; otherwise of little-endian ids, NAME.u16 or NAME.u32. NULL:
-                                   synthetic data, drawn from the seed */
+  int32_t end_token;          /**< NAME.jsonl: the token after each completion; -1: none. Default: -1 */
+  const char *path;           /**< little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of
+                                   bytes if the vocabulary is 256 and there is no tokenizer. NULL: synthetic data, drawn from the seed */
   const char *eval_path;      /**< a file of held-out data, or NULL */
   double eval_share;          /**< without eval_path: this share at the end of `path` is held out, 0 or more and less than 1. Synthetic
                                    data has 64 held-out windows */
   int64_t vocabulary, seq_len;   /**< of tokens; 0: rows of numbers, and `path` is NULL */
   int64_t width;              /**< of rows */
+  const weft_tokenizer *tokenizer;   /**< for text; used only by weft_data_open */
 } weft_data_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_data_config_init(weft_data_config *config, size_t size);
 
 /**
- * Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. Owner: caller;
- * free with weft_data_free. Thread: any.
+ * Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text
+ * are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the
+ * prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after
+ * the sample, are -1, which the loss does not count. A sample of more than seq_len + 1 tokens is refused. Owner: caller; free with
+ * weft_data_free. Thread: any.
  */
 WEFT_API weft_status weft_data_open(const weft_data_config *config, weft_data **out, weft_error *err);
 /** NULL is a no-op. Thread: owner. */
 WEFT_API void weft_data_free(weft_data *data);
 /**
  * Fills the two inputs of a preset with samples, which dimension 0 counts. Sample j is the window at an offset that is drawn for (seed, step,
- * j); its target is the same window one token later. Thread: any.
+ * j), or a sample of NAME.jsonl that is drawn so; its target is the same window one token later. Thread: any.
  */
 WEFT_API weft_status weft_data_sample(const weft_data *data, uint64_t seed, uint64_t step, weft_tensor *x, weft_tensor *target,
                                       weft_error *err);
-/** The number of consecutive windows of held-out data; 0: there is none. Thread: any. */
+/** The number of consecutive windows, or samples, of held-out data; 0: there is none. Thread: any. */
 WEFT_API int64_t weft_data_eval_windows(const weft_data *data);
-/** Fills the two inputs with held-out windows, starting at `first`. Thread: any. */
+/** Fills the two inputs with held-out windows or samples, starting at `first`. Thread: any. */
 WEFT_API weft_status weft_data_eval(const weft_data *data, int64_t first, weft_tensor *x, weft_tensor *target, weft_error *err);
 
 /* ---- tokenizers --------------------------------------------------------------------------------------------------------------- */
-
-/** From text to ids of tokens and back. */
-typedef struct weft_tokenizer weft_tokenizer;
 
 /** Flags of weft_tokenizer_encode, weft_tokenizer_decode and weft_text_stream_new. */
 enum weft_tokenizer_flags {

@@ -12,11 +12,13 @@ import (
 
 // DataConfig configures the data of a preset.
 type DataConfig struct {
-	Path               string  // a file of bytes, or of ids, NAME.u16 or NAME.u32; "": synthetic data, drawn from the seed
-	EvalPath           string  // a file of held-out data
-	EvalShare          float64 // without EvalPath: this share at the end of Path is held out
-	Vocabulary, SeqLen int     // of tokens; 0: rows of numbers, and Path is ""
-	Width              int     // of rows
+	Path               string     // bytes, ids (NAME.u16 or NAME.u32), or with Tokenizer a text or samples (NAME.jsonl); "": synthetic data
+	EvalPath           string     // a file of held-out data
+	EvalShare          float64    // without EvalPath: this share at the end of Path is held out
+	Vocabulary, SeqLen int        // of tokens; 0: rows of numbers, and Path is ""
+	Width              int        // of rows
+	Tokenizer          *Tokenizer // for text; used only by OpenData
+	EndToken           *int32     // NAME.jsonl: the token after each completion; nil: none
 }
 
 // Data returns the data configuration of a preset; a program adds the paths.
@@ -38,6 +40,14 @@ func OpenData(config DataConfig) (*Data, error) {
 	C.weft_data_config_init(&c, C.sizeof_weft_data_config)
 	c.path, c.eval_path, c.eval_share = own.str(config.Path), own.str(config.EvalPath), C.double(config.EvalShare)
 	c.vocabulary, c.seq_len, c.width = C.int64_t(config.Vocabulary), C.int64_t(config.SeqLen), C.int64_t(config.Width)
+	if config.EndToken != nil {
+		c.end_token = C.int32_t(*config.EndToken)
+	}
+	if t := config.Tokenizer; t != nil {
+		t.mu.RLock()
+		defer t.mu.RUnlock()
+		c.tokenizer = t.c
+	}
 	data, err := &Data{}, newError()
 	if err := failed(C.weft_data_open(&c, &data.c, err), err); err != nil {
 		return nil, err

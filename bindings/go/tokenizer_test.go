@@ -1,6 +1,7 @@
 package weft_test
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -52,5 +53,31 @@ func TestATokenizerIsTrained(t *testing.T) {
 	}
 	if _, err := weft.ParseTokenizer([]byte("{}")); err == nil {
 		t.Error("an empty object was accepted")
+	}
+}
+
+func TestSamplesOfTextAreLearnedFromTheCompletionOn(t *testing.T) {
+	tokenizer, err := weft.OpenTokenizer("../../tests/data/tokenizers/byte_fallback")
+	try(t, err)
+	defer tokenizer.Close()
+	path := filepath.Join(t.TempDir(), "a.jsonl")
+	try(t, os.WriteFile(path, []byte(`{"prompt": "a", "completion": "b"}`), 0o600))
+	end := int32(2)
+	data, err := weft.OpenData(weft.DataConfig{Path: path, Vocabulary: 520, SeqLen: 8, Tokenizer: tokenizer, EndToken: &end})
+	try(t, err)
+	defer data.Close()
+	x, err := weft.NewTensor(weft.I32, 1, 8)
+	try(t, err)
+	y, err := weft.NewTensor(weft.I32, 1, 8)
+	try(t, err)
+	try(t, data.Sample(0, 0, x, y))
+	ends := 0
+	for _, target := range y.Int32() {
+		if target == end {
+			ends++
+		}
+	}
+	if y.Int32()[0] != -1 || ends != 1 {
+		t.Errorf("targets %v", y.Int32())
 	}
 }

@@ -17,7 +17,7 @@ PLAIN = {
 # Options whose type in Python is not that of the field in C.
 OPTION_TYPES = {
     "axes": "Mapping[str, int]", "cluster": '"Cluster"', "options": "Mapping[str, str]", "log": "Callable[[int, str], None]", "profile": '"Profile"', "speeds": "Sequence[float]",
-    "groups": 'Sequence["ParameterGroup"]',
+    "groups": 'Sequence["ParameterGroup"]', "tokenizer": '"Tokenizer"',
 }
 # The rule and the settings of weft_optimizer are one class in Python, and so on: these are not options of a call.
 OPTIONS = ["weft_optimizer", "weft_parameter_group", "weft_plan_config", "weft_profile_config", "weft_mesh_config", "weft_data_config",
@@ -265,7 +265,8 @@ def types(api):
     groups = any(struct["name"] == "weft_parameter_group" for struct in api["structs"])
     optimizer = "Optimizer, ParameterGroup" if groups else "Optimizer"
     out = [HEADER, "import enum", "from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union", "",
-           "if TYPE_CHECKING:", f"    from .optimizer import {optimizer}", "    from .plan import Cluster, Profile"]
+           "if TYPE_CHECKING:", f"    from .optimizer import {optimizer}", "    from .plan import Cluster, Profile",
+           "    from .tokenizer import Tokenizer"]
     out += enumerations(api) + options(api) + results(api) + conversions(api) + choices(api)
     return "\n".join(out) + "\n"
 

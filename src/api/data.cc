@@ -1,9 +1,9 @@
-// Training data of the presets: windows of a token file, or samples drawn from the seed.
+// Training data of the presets: windows of a token file, samples of a file, or synthetic ones.
 #include <algorithm>
-#include <optional>
 
 #include "api/handles.h"
 #include "base/rng.h"
+#include "io/json_samples.h"
 #include "io/tokens.h"
 
 using namespace weft;
@@ -11,8 +11,8 @@ using namespace weft::api;
 
 struct weft_data {
   int64_t vocabulary = 0, seq_len = 0, width = 0;
-  std::optional<Samples> train;
-  std::optional<TokenFile> eval_file;  // if null, the held-out end of `train`
+  std::unique_ptr<SampleSource> train, eval;  // eval: null if `train` has the held-out samples
+  const SampleSource* held_out() const { return eval ? eval.get() : train.get(); }
 };
 
 namespace {
@@ -21,14 +21,19 @@ constexpr int64_t kSyntheticWindows = 64;
 // A step number that no training step has, so that the run is not trained on held-out samples.
 constexpr uint64_t kHeldOut = ~uint64_t{0};
 
+bool has_ids(std::string_view path) { return path.ends_with(".u16") || path.ends_with(".u32"); }
+
 // If the bytes of a text were read as ids of another vocabulary, the model would be trained on
 // wrong tokens without any error.
-Status check_ids(const char* path, int64_t vocabulary) {
-  const std::string_view name = path ? path : "";
-  if (!path || vocabulary == 256 || name.ends_with(".u16") || name.ends_with(".u32")) return {};
-  return Status(Code::invalid,
-                cat("data '", name, "': a vocabulary of ", vocabulary,
-                    " takes ids from NAME.u16 or NAME.u32; bytes are for one of 256"));
+Status check_ids(const char* path, const weft_data_config& c) {
+  if (!path || c.tokenizer) return {};
+  const std::string_view name = path;
+  if (is_json_samples(name))
+    return Status(Code::invalid, cat("data '", name, "': samples of text need a tokenizer"));
+  if (c.vocabulary == 256 || has_ids(name)) return {};
+  return Status(Code::invalid, cat("data '", name, "': a vocabulary of ", c.vocabulary,
+                                   " takes ids from NAME.u16 or NAME.u32, or a text with a "
+                                   "tokenizer; bytes are for one of 256"));
 }
 
 Result<weft_data_config> check_data(const weft_data_config* config) {
@@ -54,9 +59,31 @@ Result<weft_data_config> check_data(const weft_data_config* config) {
   if (c.eval_path && !c.path)
     return Status(Code::invalid,
                   cat("held-out data '", c.eval_path, "' needs training data from a file"));
-  WEFT_TRY(check_ids(c.path, c.vocabulary));
-  WEFT_TRY(check_ids(c.eval_path, c.vocabulary));
+  if (c.end_token < -1 || c.end_token >= std::max<int64_t>(c.vocabulary, 1))
+    return Status(Code::invalid, cat("weft_data_config.end_token is ", c.end_token,
+                                     ", expected -1, or a token below ", c.vocabulary));
+  WEFT_TRY(check_ids(c.path, c));
+  WEFT_TRY(check_ids(c.eval_path, c));
   return c;
+}
+
+// `held_out`: the share of it, at its end.
+Status open_source(const char* path, const weft_data_config& c, double held_out,
+                   std::unique_ptr<SampleSource>& out) {
+  if (is_json_samples(path)) {
+    const JsonSampleOptions options{
+        .vocabulary = c.vocabulary, .length = c.seq_len, .end = c.end_token, .held_out = held_out};
+    WEFT_TRY_ASSIGN(JsonSamples samples, JsonSamples::open(path, *c.tokenizer->tokenizer, options));
+    out = std::make_unique<JsonSamples>(std::move(samples));
+    return {};
+  }
+  const bool is_text = c.tokenizer && !has_ids(path);
+  WEFT_TRY_ASSIGN(TokenFile file,
+                  is_text ? TokenFile::encode(path, *c.tokenizer->tokenizer, c.vocabulary)
+                          : TokenFile::open(path, c.vocabulary));
+  WEFT_TRY_ASSIGN(Samples samples, Samples::make(std::move(file), c.seq_len, held_out));
+  out = std::make_unique<Samples>(std::move(samples));
+  return {};
 }
 
 // The tensors of one call: the same number of samples, and the shape of the data.
@@ -113,8 +140,7 @@ void draw(const weft_data& data, uint64_t seed, uint64_t step, int64_t first, in
 }
 
 int64_t eval_windows(const weft_data& data) {
-  if (data.eval_file) return (data.eval_file->size() - 1) / data.seq_len;
-  return data.train ? data.train->evaluations() : kSyntheticWindows;
+  return data.train ? data.held_out()->evaluations() : kSyntheticWindows;
 }
 
 }  // namespace
@@ -127,17 +153,8 @@ weft_status weft_data_open(const weft_data_config* config, weft_data** out, weft
     data->vocabulary = c.seq_len > 0 ? c.vocabulary : 0;
     data->seq_len = c.seq_len;
     data->width = c.width;
-    if (c.path) {
-      WEFT_TRY_ASSIGN(TokenFile file, TokenFile::open(c.path, c.vocabulary));
-      WEFT_TRY_ASSIGN(data->train,
-                      Samples::make(std::move(file), c.seq_len, c.eval_path ? 0 : c.eval_share));
-    }
-    if (c.eval_path) {
-      WEFT_TRY_ASSIGN(data->eval_file, TokenFile::open(c.eval_path, c.vocabulary));
-      if (eval_windows(*data) < 1)
-        return Status(Code::invalid, cat("'", c.eval_path, "' has ", data->eval_file->size(),
-                                         " tokens, a window needs ", c.seq_len + 1));
-    }
+    if (c.path) WEFT_TRY(open_source(c.path, c, c.eval_path ? 0 : c.eval_share, data->train));
+    if (c.eval_path) WEFT_TRY(open_source(c.eval_path, c, 1, data->eval));
     *out = data.release();
     return {};
   });
@@ -170,19 +187,10 @@ weft_status weft_data_eval(const weft_data* data, int64_t first, weft_tensor* x,
       return Status(Code::invalid, cat(samples, " held-out windows from ", first,
                                        " on are asked for, there are ", eval_windows(*data)));
     if (!data->train) return draw(*data, 0, kHeldOut, first, samples, *x, *target), Status();
-    std::vector<int32_t> window(static_cast<size_t>(data->seq_len) + 1);
-    for (int64_t j = 0; j < samples; ++j) {
-      int32_t *tokens = static_cast<int32_t*>(x->data) + j * data->seq_len,
-              *targets = static_cast<int32_t*>(target->data) + j * data->seq_len;
-      if (!data->eval_file) {
-        WEFT_TRY(data->train->evaluation(first + j, tokens, targets));
-        continue;
-      }
-      WEFT_TRY(
-          data->eval_file->window((first + j) * data->seq_len, data->seq_len + 1, window.data()));
-      std::copy(window.begin(), window.end() - 1, tokens);
-      std::copy(window.begin() + 1, window.end(), targets);
-    }
+    for (int64_t j = 0; j < samples; ++j)
+      WEFT_TRY(data->held_out()->evaluation(
+          first + j, static_cast<int32_t*>(x->data) + j * data->seq_len,
+          static_cast<int32_t*>(target->data) + j * data->seq_len));
     return {};
   });
 }

@@ -19,6 +19,7 @@
 #include "plan/plan.h"
 #include "runtime/mesh.h"
 #include "runtime/run.h"
+#include "text/tokenizer.h"
 #include "weft.h"
 
 struct weft_tensor {
@@ -37,6 +38,10 @@ struct weft_model {
   std::vector<const weft::Op*> user_ops;
   std::string preset;   // the name of its preset, if it was made from one
   int64_t seq_len = 0;  // if the preset has a sequence length
+};
+
+struct weft_tokenizer {
+  std::shared_ptr<const weft::Tokenizer> tokenizer;
 };
 
 struct weft_profile {

@@ -100,7 +100,9 @@ weft_mesh_config defaults() {
 
 template <>
 weft_data_config defaults() {
-  return {};
+  weft_data_config out = {};
+  out.end_token = -1;
+  return out;
 }
 
 template <>

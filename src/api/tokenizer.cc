@@ -8,10 +8,6 @@
 using namespace weft;
 using namespace weft::api;
 
-struct weft_tokenizer {
-  std::shared_ptr<const Tokenizer> tokenizer;
-};
-
 struct weft_text_stream {
   std::shared_ptr<const Tokenizer> tokenizer;
   TokenStream stream;

@@ -1,10 +1,7 @@
 #include "cli/train_data.h"
 
-#include <unistd.h>
-
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 
 #include "cli/token_text.h"
 
@@ -29,39 +26,6 @@ Outcome check_eval(const std::string& eval) {
   return {kUsage, "--eval: '" + eval + "', expected a file, or a share above 0 and below 1", ""};
 }
 
-// The ids of a text, in a file that is removed when it has been opened.
-class EncodedText {
- public:
-  EncodedText() = default;
-  ~EncodedText() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove(path_, ignored);
-  }
-  EncodedText(const EncodedText&) = delete;
-  EncodedText& operator=(const EncodedText&) = delete;
-
-  Outcome make(const weft_tokenizer* tokenizer, const std::string& text) {
-    std::vector<int32_t> ids;
-    size_t bytes = 0;
-    CLI_TRY(encode_file(tokenizer, text, 0, ids, bytes));
-    std::error_code error;
-    path_ = (std::filesystem::temp_directory_path(error) / "weft-XXXXXX.u32").string();
-    const int fd = error ? -1 : mkstemps(path_.data(), 4);
-    if (fd < 0) {
-      const std::string failed = std::exchange(path_, {});
-      return {kResource, failed + ": " + reason(error ? error.value() : errno), ""};
-    }
-    close(fd);
-    std::ofstream file(path_, std::ios::binary);  // keeps the mode, 0600
-    file << id_bytes(ids, 4) << std::flush;
-    return file ? Outcome() : Outcome{kResource, path_ + ": " + reason(errno), ""};
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 bool is_text(const DataOptions& options, const std::string& file) {
   return !options.tokenizer.empty() && !file.empty() && file != kSynthetic && id_width(file) == 0;
 }
@@ -83,23 +47,16 @@ Outcome open_data(const DataOptions& options, const weft_preset_info& model,
   config.seq_len = model.seq_len;
   config.width = model.tokens ? 0 : model.width;
   if (!options.file.empty() && options.file != kSynthetic) config.path = options.file.c_str();
-  const bool encodes_eval = share == 0 && is_text(options, options.eval);
-  EncodedText text, eval;
-  TokenizerPtr tokenizer;
-  if (model.tokens && (is_text(options, options.file) || encodes_eval))
-    CLI_TRY(open_tokenizer(options.tokenizer, model.vocabulary, tokenizer));
-  if (tokenizer && is_text(options, options.file)) {
-    CLI_TRY(text.make(tokenizer.get(), options.file));
-    config.path = text.path().c_str();
-  }
   if (share > 0)
     config.eval_share = share;
   else if (!options.eval.empty())
     config.eval_path = options.eval.c_str();
-  if (tokenizer && encodes_eval) {
-    CLI_TRY(eval.make(tokenizer.get(), options.eval));
-    config.eval_path = eval.path().c_str();
-  }
+  TokenizerPtr tokenizer;
+  if (model.tokens &&
+      (is_text(options, options.file) || (share == 0 && is_text(options, options.eval))))
+    CLI_TRY(open_tokenizer(options.tokenizer, model.vocabulary, tokenizer));
+  config.tokenizer = tokenizer.get();
+  config.end_token = options.end_token;
   CLI_CALL(weft_data_open(&config, Out(out), &err));
   const int64_t windows = weft_data_eval_windows(out.get());
   if (!options.eval.empty() && windows < micro_batch_size)

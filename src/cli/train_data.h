@@ -11,6 +11,7 @@ inline constexpr const char* kSynthetic = "synthetic";
 struct DataOptions {
   std::string file, eval;  // --data; empty: none is named
   std::string tokenizer;   // for files of text; empty: there is none
+  int32_t end_token = -1;  // of samples
 };
 
 // `trains`: the run makes steps, so that it needs data.

@@ -62,28 +62,21 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   if (!options_.quiet) warn_of_slow_kernels("train");
   CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
-  step_ = first_step(resumed);
-  CLI_TRY(open_data(options_.data, built_.info, options_.plan.micro_batch_size,
-                    step_ < options_.steps, data_));
+  CLI_TRY(open_weights(resumed));
+  CLI_TRY(open_samples());
   CLI_TRY(check_writable(options_.checkpoint));
   CLI_TRY(check_place(options_.trace));
   CLI_TRY(announce());
   CLI_TRY(make_inputs(built_.info, samples_of_update() * weft_plan_updates(built_.plan.get()),
                       inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
-  CLI_TRY(load(resumed));
+  CLI_TRY(load(resumed != nullptr));
   CLI_TRY(check_rounds());
   weft_error err = sized<weft_error>();
   CLI_TRY(save_trace());  // an empty one, so that a failure is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
   CLI_TRY(check_directory());
   return keep_source();
-}
-
-// The step of the checkpoint, which is loaded later.
-uint64_t Trainer::first_step(weft_checkpoint* resumed) const {
-  weft_checkpoint_info info = sized<weft_checkpoint_info>();
-  return resumed && weft_checkpoint_describe(resumed, &info) == WEFT_OK ? info.step : 0;
 }
 
 // With a launcher the other ranks may be on any machine.
@@ -126,34 +119,42 @@ Outcome Trainer::check_rounds() const {
   return {};
 }
 
-Outcome Trainer::load(weft_checkpoint* resumed) {
-  weft_error err = sized<weft_error>();
-  if (resumed) {
-    weft_checkpoint_info info = sized<weft_checkpoint_info>();
-    CLI_CALL(weft_checkpoint_describe(resumed, &info));
-    CLI_CALL(weft_run_load(run_.get(), resumed, WEFT_LOAD_ALL, &err));
-    source_ = text_or_empty(info.source);
-    step_ = info.step;
-    last_checkpoint_ = info.path;
-    std::error_code ignored;  // the directory may not exist yet
-    if (std::filesystem::equivalent(std::filesystem::path(info.path) / "..", options_.checkpoint,
-                                    ignored))
-      saved_ = step_;
-  } else if (!options_.init.empty()) {
-    CheckpointPtr weights;
-    weft_checkpoint_info info = sized<weft_checkpoint_info>();
-    CLI_TRY(open_checkpoint("train", options_.init, weights, info));
-    if (info.model) CLI_TRY(check_same_weights(built_.info.text, options_.init, info.model));
-    CLI_CALL(weft_run_load(run_.get(), weights.get(), WEFT_LOAD_WEIGHTS, &err));
-    source_ = text_or_empty(info.source);
-  } else if (built_.checkpoint) {
-    weft_checkpoint_info info = sized<weft_checkpoint_info>();
-    CLI_CALL(weft_checkpoint_describe(built_.checkpoint.get(), &info));
-    CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
-    source_ = text_or_empty(info.source);
+// Finds the checkpoint whose weights the run begins with.
+Outcome Trainer::open_weights(weft_checkpoint* resumed) {
+  weights_ = resumed ? resumed : built_.checkpoint.get();
+  if (!resumed && !options_.init.empty()) {
+    CLI_TRY(open_checkpoint("train", options_.init, init_, weights_info_));
+    weights_ = init_.get();
   }
+  if (!weights_) return {};
+  weft_error err = sized<weft_error>();
+  CLI_CALL(weft_checkpoint_describe(weights_, &weights_info_));
+  if (init_ && weights_info_.model)
+    CLI_TRY(check_same_weights(built_.info.text, options_.init, weights_info_.model));
+  if (resumed) step_ = weights_info_.step;
+  return {};
+}
+
+Outcome Trainer::open_samples() {
+  DataOptions data = options_.data;
+  if (weights_info_.n_ends > 0) data.end_token = weights_info_.ends[0];
+  return open_data(data, built_.info, options_.plan.micro_batch_size, step_ < options_.steps,
+                   data_);
+}
+
+Outcome Trainer::load(bool resumes) {
+  weft_error err = sized<weft_error>();
+  if (weights_)
+    CLI_CALL(
+        weft_run_load(run_.get(), weights_, resumes ? WEFT_LOAD_ALL : WEFT_LOAD_WEIGHTS, &err));
   if (built_.adapter)
     CLI_CALL(weft_run_load(run_.get(), built_.adapter.get(), WEFT_LOAD_WEIGHTS, &err));
+  if (!resumes) return {};
+  last_checkpoint_ = weights_info_.path;
+  std::error_code ignored;  // the directory may not exist yet
+  if (std::filesystem::equivalent(std::filesystem::path(last_checkpoint_) / "..",
+                                  options_.checkpoint, ignored))
+    saved_ = step_;
   return {};
 }
 
@@ -192,15 +193,16 @@ Outcome Trainer::keep_source() {
   if (options_.checkpoint.empty()) return {};
   const std::filesystem::path kept = std::filesystem::path(options_.checkpoint) / "source";
   const std::string& tokenizer = options_.data.tokenizer;
+  const std::string source = text_or_empty(weights_info_.source);
   std::error_code ignored;
   const auto is_kept = [&](const std::string& path) {
     return path.empty() || std::filesystem::equivalent(path, kept, ignored);
   };
-  const bool none = source_.empty() && tokenizer.empty();
-  if (none ? !std::filesystem::exists(kept, ignored) : is_kept(source_) && is_kept(tokenizer))
+  const bool none = source.empty() && tokenizer.empty();
+  if (none ? !std::filesystem::exists(kept, ignored) : is_kept(source) && is_kept(tokenizer))
     return {};
   weft_error err = sized<weft_error>();
-  CLI_CALL(weft_checkpoint_keep_source(options_.checkpoint.c_str(), source_.c_str(),
+  CLI_CALL(weft_checkpoint_keep_source(options_.checkpoint.c_str(), source.c_str(),
                                        tokenizer.c_str(), &err));
   return {};
 }

@@ -33,9 +33,10 @@ class Trainer {
   Outcome prepare(weft_checkpoint* resumed);
   Outcome announce();
   uint32_t ranks_here() const;
-  uint64_t first_step(weft_checkpoint* resumed) const;
   Outcome check_rounds() const;
-  Outcome load(weft_checkpoint* resumed);
+  Outcome open_weights(weft_checkpoint* resumed);
+  Outcome open_samples();
+  Outcome load(bool resumes);
   Outcome check_directory();
   Outcome keep_source();
   Outcome check_finite(const weft_event& update) const;
@@ -67,6 +68,9 @@ class Trainer {
   const TrainOptions& options_;
   const std::vector<std::pair<std::string, std::string>> settings_;
   Built built_;
+  CheckpointPtr init_;                  // --init
+  weft_checkpoint* weights_ = nullptr;  // with whose weights the run begins
+  weft_checkpoint_info weights_info_ = sized<weft_checkpoint_info>();
   DataPtr data_;
   Ranks ranks_;
   RunPtr run_;
@@ -79,7 +83,6 @@ class Trainer {
   uint64_t steps_run_ = 0;
   uint64_t saved_ = ~uint64_t{0}, evaluated_ = ~uint64_t{0};  // the step of the last one
   std::string last_checkpoint_;
-  std::string source_;  // weft_checkpoint_info.source of the weights
   int saves_under_way_ = 0;
   Outcome save_failure_;  // the first
 };

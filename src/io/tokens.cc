@@ -24,16 +24,21 @@ uint32_t id_at(const unsigned char* bytes, uint32_t width) {
   return id;
 }
 
+Status check_vocabulary(const std::string& path, int64_t vocabulary) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  if (vocabulary >= 1 && vocabulary <= kMost) return {};
+  return Status(Code::invalid,
+                cat(path, ": vocabulary is ", vocabulary, ", expected 1 to ", kMost));
+}
+
 }  // namespace
 
 Result<TokenFile> TokenFile::open(const std::string& path, int64_t vocabulary) {
-  constexpr int64_t kMost = int64_t{1} << 31;
-  if (vocabulary < 1 || vocabulary > kMost)
-    return Status(Code::invalid,
-                  cat(path, ": vocabulary is ", vocabulary, ", expected 1 to ", kMost));
+  WEFT_TRY(check_vocabulary(path, vocabulary));
   TokenFile out;
   WEFT_TRY_ASSIGN(out.file_, File::open(path));
   WEFT_TRY_ASSIGN(const uint64_t bytes, out.file_.size());
+  out.path_ = path;
   out.vocabulary_ = vocabulary;
   out.width_ = width_of(path);
   if (bytes % out.width_ != 0)
@@ -41,6 +46,22 @@ Result<TokenFile> TokenFile::open(const std::string& path, int64_t vocabulary) {
                   cat(path, ": has ", bytes, " bytes, expected a multiple of ", out.width_));
   out.size_ = static_cast<int64_t>(bytes / out.width_);
   if (vocabulary < int64_t{1} << (8 * out.width_)) WEFT_TRY(out.check_ids());
+  return out;
+}
+
+Result<TokenFile> TokenFile::encode(const std::string& path, const Tokenizer& tokenizer,
+                                    int64_t vocabulary) {
+  constexpr size_t kMostBytes = size_t{1} << 36;
+  WEFT_TRY(check_vocabulary(path, vocabulary));
+  WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
+  TokenFile out;
+  out.path_ = path;
+  out.vocabulary_ = vocabulary;
+  if (const Status status = tokenizer.encode(text, {}, out.ids_); !status.ok())
+    return status.within(path);
+  out.ids_.shrink_to_fit();
+  out.size_ = static_cast<int64_t>(out.ids_.size());
+  WEFT_TRY(out.check_ids());
   return out;
 }
 
@@ -52,10 +73,26 @@ Status TokenFile::check_ids() const {
   return {};
 }
 
+Status TokenFile::check_id(int64_t place, uint32_t id) const {
+  if (id < vocabulary_) return {};
+  return Status(Code::data, cat(path(), ": token ", place, " is ", id, ", expected 0 to ",
+                                vocabulary_ - 1, " for a vocabulary of ", vocabulary_));
+}
+
 Status TokenFile::window(int64_t offset, int64_t length, int32_t* out) const {
   if (offset < 0 || length < 0 || offset > size_ || length > size_ - offset)
     return Status(Code::invalid, cat(path(), ": tokens ", offset, " to ", offset, " + ", length,
                                      " were requested, but it has ", size_));
+  if (ids_.empty()) return read(offset, length, out);
+  for (int64_t i = 0; i < length; ++i) {
+    const uint32_t id = ids_[static_cast<size_t>(offset + i)];
+    WEFT_TRY(check_id(offset + i, id));
+    out[i] = static_cast<int32_t>(id);
+  }
+  return {};
+}
+
+Status TokenFile::read(int64_t offset, int64_t length, int32_t* out) const {
   unsigned char block[1 << 14];
   const int64_t at_once = static_cast<int64_t>(sizeof block / width_);
   for (int64_t done = 0; done < length; done += at_once) {
@@ -64,10 +101,7 @@ Status TokenFile::window(int64_t offset, int64_t length, int32_t* out) const {
                         static_cast<size_t>(count) * width_));
     for (int64_t i = 0; i < count; ++i) {
       const uint32_t id = id_at(block + i * width_, width_);
-      if (id >= vocabulary_)
-        return Status(Code::data,
-                      cat(path(), ": token ", offset + done + i, " is ", id, ", expected 0 to ",
-                          vocabulary_ - 1, " for a vocabulary of ", vocabulary_));
+      WEFT_TRY(check_id(offset + done + i, id));
       out[done + i] = static_cast<int32_t>(id);
     }
   }
@@ -77,9 +111,8 @@ Status TokenFile::window(int64_t offset, int64_t length, int32_t* out) const {
 Result<Samples> Samples::make(TokenFile file, int64_t length, double held_out) {
   if (length < 1 || length == std::numeric_limits<int64_t>::max())
     return Status(Code::invalid, cat("a sample has ", length, " tokens, expected 1 or more"));
-  if (!(held_out >= 0 && held_out < 1))
-    return Status(Code::invalid,
-                  cat("held-out share is ", held_out, ", expected 0 or more and below 1"));
+  if (!(held_out >= 0 && held_out <= 1))
+    return Status(Code::invalid, cat("held-out share is ", held_out, ", expected 0 to 1"));
   Samples out;
   out.length_ = length;
   out.boundary_ =
@@ -90,7 +123,7 @@ Result<Samples> Samples::make(TokenFile file, int64_t length, double held_out) {
                   cat(file.path(), ": ", tokens, " of its ", file.size(), " tokens are for ", what,
                       ", but a sample of ", length, " and its targets take ", length + 1));
   };
-  if (out.boundary_ <= length) return too_short(out.boundary_, "training");
+  if (out.boundary_ <= length && held_out < 1) return too_short(out.boundary_, "training");
   if (held_out > 0 && held <= length) return too_short(held, "evaluation");
   out.evaluations_ = held > 0 ? (held - 1) / length : 0;
   out.file_ = std::move(file);

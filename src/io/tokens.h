@@ -1,11 +1,14 @@
-// Training data: a file of token ids, and the selection of samples.
+// Training data: a file of token ids or of text, and the selection of samples.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "io/file.h"
+#include "io/samples.h"
+#include "text/tokenizer.h"
 
 namespace weft {
 
@@ -16,8 +19,11 @@ class TokenFile {
   // Reads the file once to check that every id is 0 to vocabulary - 1, unless the width of an id
   // guarantees it.
   static Result<TokenFile> open(const std::string& path, int64_t vocabulary);
+  // A text in UTF-8. Its ids are in memory.
+  static Result<TokenFile> encode(const std::string& path, const Tokenizer& tokenizer,
+                                  int64_t vocabulary);
 
-  const std::string& path() const { return file_.path(); }
+  const std::string& path() const { return path_; }
   int64_t size() const { return size_; }  // in tokens
   // The ids from offset to offset + length, checked again, because the file may have changed. On
   // failure `out` may be partly overwritten.
@@ -25,33 +31,35 @@ class TokenFile {
 
  private:
   Status check_ids() const;
+  Status read(int64_t offset, int64_t length, int32_t* out) const;
+  Status check_id(int64_t place, uint32_t id) const;
 
+  std::string path_;
   File file_;
+  std::vector<uint32_t> ids_;  // of a text
   int64_t vocabulary_ = 0, size_ = 0;
   uint32_t width_ = 1;  // bytes of an id
 };
 
 // Samples of `length` tokens, each with the targets that follow them by one. The end of the file is
 // held out: training never uses it, and evaluation uses only this part.
-class Samples {
+class Samples final : public SampleSource {
  public:
-  // held_out: share of the file, in [0, 1). Fails if the file is too short for one training sample
-  // or, with a share above 0, for one of evaluation.
+  // held_out: share of the file, in [0, 1]. Fails if the file is too short for one training sample,
+  // except with a share of 1, or, with a share above 0, for one of evaluation.
   static Result<Samples> make(TokenFile file, int64_t length, double held_out);
 
   int64_t length() const { return length_; }
   int64_t positions() const { return boundary_ - length_; }  // where a training sample may begin
-  int64_t evaluations() const { return evaluations_; }
+  int64_t evaluations() const override { return evaluations_; }
 
-  // The position of the sample. It depends only on these numbers, so that a resumed run continues
-  // with the same data.
+  // The position of a training sample.
   int64_t position(uint64_t seed, uint64_t step, uint64_t sample) const;
-  // `length` tokens and targets each.
   Status training(uint64_t seed, uint64_t step, uint64_t sample, int32_t* tokens,
-                  int32_t* targets) const;
+                  int32_t* targets) const override;
   // Windows are adjacent: each held-out token except the first is a target once, without a rest
   // that is too short for a window.
-  Status evaluation(int64_t index, int32_t* tokens, int32_t* targets) const;
+  Status evaluation(int64_t index, int32_t* tokens, int32_t* targets) const override;
 
  private:
   Status read(int64_t offset, int32_t* tokens, int32_t* targets) const;

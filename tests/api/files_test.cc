@@ -113,9 +113,54 @@ TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
   refused(config, WEFT_EINVAL, {"5 of its 100 tokens are for evaluation", "take 9"});
   config = tokens(text);
   config.eval_path = two.c_str();
-  refused(config, WEFT_EINVAL, {two.c_str(), "2 tokens", "needs 9"});
+  refused(config, WEFT_EINVAL, {two.c_str(), "2 of its 2 tokens are for evaluation", "take 9"});
   config.path = nullptr;
   refused(config, WEFT_EINVAL, {"needs training data"});
+}
+
+TEST(Data, TextsAndSamplesAreReadWithATokenizer) {
+  const FileDirectory directory;
+  const std::string text = directory.file("text", "ab ab ba ab ba"),
+                    samples = directory.file("a.jsonl", R"({"prompt": "ab", "completion": " b"})");
+  Error err;
+  const std::string letters = R"("<s>": 0, "</s>": 1, " ": 2, "a": 3, "b": 4)";
+  const std::string json =
+      R"({"model": {"type": "BPE", "vocab": {)" + letters + R"(}, "merges": []}})";
+  weft_tokenizer* made = nullptr;
+  ASSERT_EQ(weft_tokenizer_parse(json.data(), json.size(), &made, &err), WEFT_OK) << err.text;
+  const std::unique_ptr<weft_tokenizer, void (*)(weft_tokenizer*)> tokenizer(made,
+                                                                             weft_tokenizer_free);
+  const auto open = [&](const std::string& path, weft_data_config config) {
+    config.path = path.c_str();
+    config.vocabulary = 5;
+    config.seq_len = 8;
+    weft_data* out = nullptr;
+    const weft_status status = weft_data_open(&config, &out, &err);
+    return std::pair(status, DataPtr(out));
+  };
+  weft_data_config config = defaults(weft_data_config_init);
+  EXPECT_EQ(open(samples, config).first, WEFT_EINVAL);
+  EXPECT_NE(std::strstr(err.text, "need a tokenizer"), nullptr) << err.text;
+  EXPECT_EQ(open(text, config).first, WEFT_EINVAL);
+  config.end_token = 5;
+  EXPECT_EQ(open(text, config).first, WEFT_EINVAL);
+  EXPECT_NE(std::strstr(err.text, "end_token is 5"), nullptr) << err.text;
+  config.tokenizer = tokenizer.get();
+  config.end_token = 1;
+  config.eval_path = samples.c_str();
+  const auto [status, data] = open(text, config);
+  ASSERT_EQ(status, WEFT_OK) << err.text;
+  EXPECT_EQ(weft_data_eval_windows(data.get()), 1);
+  const TensorPtr x = zeros({1, 8}, WEFT_I32), y = zeros({1, 8}, WEFT_I32);
+  ASSERT_EQ(weft_data_sample(data.get(), 1, 0, x.get(), y.get(), &err), WEFT_OK) << err.text;
+  const auto ids = [](const TensorPtr& tensor) {
+    return static_cast<const int32_t*>(weft_tensor_data(tensor.get()));
+  };
+  for (size_t i = 0; i + 1 < 8; ++i) EXPECT_EQ(ids(y)[i], ids(x)[i + 1]);
+  ASSERT_EQ(weft_data_eval(data.get(), 0, x.get(), y.get(), &err), WEFT_OK) << err.text;
+  const int32_t sample[] = {3, 4, 2, 4, 0, 0, 0, 0}, answer[] = {-1, 2, 4, 1, -1, -1, -1, -1};
+  EXPECT_TRUE(std::equal(sample, sample + 8, ids(x)));
+  EXPECT_TRUE(std::equal(answer, answer + 8, ids(y)));
 }
 
 TEST(Data, AnIdOutOfRangeAndATensorThatDoesNotFitAreRefused) {

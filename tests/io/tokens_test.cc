@@ -178,7 +178,7 @@ TEST(Samples, TheSmallestFilesThatWillDo) {
                    {"5 of its 10 tokens are for training", "take 6"}));
   EXPECT_TRUE(says(samples(directory / "10", 4, 0.1).status(),
                    {"1 of its 10 tokens are for evaluation", "take 5"}));
-  EXPECT_TRUE(says(samples(directory / "10", 4, 1).status(), {"share is 1", "below 1"}));
+  EXPECT_TRUE(says(samples(directory / "10", 4, 1.5).status(), {"share is 1.5", "0 to 1"}));
   EXPECT_TRUE(says(samples(directory / "10", 4, -0.5).status(), {"share is -0.5"}));
   EXPECT_FALSE(samples(directory / "10", 4, std::numeric_limits<double>::quiet_NaN()).ok());
   EXPECT_FALSE(samples(directory / "10", 0, 0).ok());

@@ -32,6 +32,16 @@ class Tokenizers(unittest.TestCase):
                 self.assertEqual(len(tokenizer), len(same))
                 self.assertEqual(tokenizer.decode(tokenizer.encode("lower<|end|>"), skip_specials=True), "lower")
 
+    def test_samples_of_text(self):
+        with tempfile.TemporaryDirectory() as folder, weft.Tokenizer(FILES / "byte_fallback") as tokenizer:
+            path = pathlib.Path(folder, "a.jsonl")
+            path.write_text('{"prompt": "a", "completion": "b"}')
+            with weft.Data(path, vocabulary=520, seq_len=8, tokenizer=tokenizer, end_token=2) as data:
+                tokens, targets = data.sample(0, 0, 1)
+            ids = tokenizer.encode("a", add_specials=True) + tokenizer.encode("b")
+            self.assertEqual(list(tokens[0][:len(ids)]), ids)
+            self.assertEqual([target for target in targets[0] if target != -1], tokenizer.encode("b") + [2])
+
     def test_failures(self):
         with self.assertRaisesRegex(weft.DataError, "has no 'model'"):
             weft.Tokenizer.parse("{}")

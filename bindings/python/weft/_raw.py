@@ -365,13 +365,14 @@ class weft_mesh_config(ctypes.Structure):
 class weft_data_config(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("end_token", ctypes.c_int32),
         ("path", ctypes.c_char_p),
         ("eval_path", ctypes.c_char_p),
         ("eval_share", ctypes.c_double),
         ("vocabulary", ctypes.c_int64),
         ("seq_len", ctypes.c_int64),
         ("width", ctypes.c_int64),
+        ("tokenizer", ctypes.c_void_p),
     ]
 
 

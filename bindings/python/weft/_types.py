@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple
 if TYPE_CHECKING:
     from .optimizer import Optimizer, ParameterGroup
     from .plan import Cluster, Profile
+    from .tokenizer import Tokenizer
 
 
 class StatusCode(enum.IntEnum):
@@ -396,10 +397,12 @@ class MeshOptions(TypedDict, total=False):
 
 
 class DataOptions(TypedDict, total=False):
-    """Options of weft_data_config. Data of a preset. Default of every field: 0 or NULL."""
+    """Options of weft_data_config. Data of a preset. Default of every field, except end_token: 0 or NULL."""
+    end_token: int
+    """NAME.jsonl: the token after each completion; -1: none. Default: -1"""
     path: Optional[str]
-    """A file of bytes if the vocabulary is 256; otherwise of little-endian ids, NAME.u16 or NAME.u32. NULL: synthetic data, drawn from the
-    seed
+    """Little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of bytes if the vocabulary
+    is 256 and there is no tokenizer. NULL: synthetic data, drawn from the seed
     """
     eval_path: Optional[str]
     """A file of held-out data, or NULL"""
@@ -411,6 +414,8 @@ class DataOptions(TypedDict, total=False):
     """Of tokens; 0: rows of numbers, and `path` is NULL"""
     width: int
     """Of rows"""
+    tokenizer: Optional["Tokenizer"]
+    """For text; used only by weft_data_open"""
 
 
 class RunOptions(TypedDict, total=False):

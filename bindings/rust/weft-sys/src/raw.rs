@@ -906,14 +906,14 @@ pub struct weft_mesh_config {
     pub allow: *const c_char,
 }
 
-/// Data of a preset. Default of every field: 0 or NULL.
+/// Data of a preset. Default of every field, except end_token: 0 or NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_data_config {
     pub size: u32,
-    /// 0
-    pub reserved: u32,
-    /// a file of bytes if the vocabulary is 256; otherwise of little-endian ids, NAME.u16 or NAME.u32. NULL: synthetic data, drawn from the seed
+    /// NAME.jsonl: the token after each completion; -1: none. Default: -1
+    pub end_token: i32,
+    /// little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of bytes if the vocabulary is 256 and there is no tokenizer. NULL: synthetic data, drawn from the seed
     pub path: *const c_char,
     /// a file of held-out data, or NULL
     pub eval_path: *const c_char,
@@ -925,6 +925,8 @@ pub struct weft_data_config {
     pub seq_len: i64,
     /// of rows
     pub width: i64,
+    /// for text; used only by weft_data_open
+    pub tokenizer: *const weft_tokenizer,
 }
 
 /// How a tokenizer is trained.
@@ -1347,15 +1349,15 @@ extern "C" {
     pub fn weft_key_public(secret: *const c_char, public_key: *mut c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_data_config_init(config: *mut weft_data_config, size: usize);
-    /// Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. Owner: caller; free with weft_data_free. Thread: any.
+    /// Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after the sample, are -1, which the loss does not count. A sample of more than seq_len + 1 tokens is refused. Owner: caller; free with weft_data_free. Thread: any.
     pub fn weft_data_open(config: *const weft_data_config, out: *mut *mut weft_data, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.
     pub fn weft_data_free(data: *mut weft_data);
-    /// Fills the two inputs of a preset with samples, which dimension 0 counts. Sample j is the window at an offset that is drawn for (seed, step, j); its target is the same window one token later. Thread: any.
+    /// Fills the two inputs of a preset with samples, which dimension 0 counts. Sample j is the window at an offset that is drawn for (seed, step, j), or a sample of NAME.jsonl that is drawn so; its target is the same window one token later. Thread: any.
     pub fn weft_data_sample(data: *const weft_data, seed: u64, step: u64, x: *mut weft_tensor, target: *mut weft_tensor, err: *mut weft_error) -> weft_status;
-    /// The number of consecutive windows of held-out data; 0: there is none. Thread: any.
+    /// The number of consecutive windows, or samples, of held-out data; 0: there is none. Thread: any.
     pub fn weft_data_eval_windows(data: *const weft_data) -> i64;
-    /// Fills the two inputs with held-out windows, starting at `first`. Thread: any.
+    /// Fills the two inputs with held-out windows or samples, starting at `first`. Thread: any.
     pub fn weft_data_eval(data: *const weft_data, first: i64, x: *mut weft_tensor, target: *mut weft_tensor, err: *mut weft_error) -> weft_status;
     /// Opens tokenizer.json of Hugging Face's `tokenizers`, or that of a directory. The model must be BPE; weft_tokenizer_open(3) lists the parts that are known. A part that is not known is refused. Owner: caller; free with weft_tokenizer_free. Thread: any.
     pub fn weft_tokenizer_open(path: *const c_char, out: *mut *mut weft_tokenizer, err: *mut weft_error) -> weft_status;

@@ -8,6 +8,7 @@ use crate::error::{attempt, initialized, pointer_of, Result};
 use crate::model::Preset;
 use crate::path_text;
 use crate::tensor::Tensor;
+use crate::tokenizer::Tokenizer;
 
 /// Training data of a preset.
 pub struct Data {
@@ -28,20 +29,38 @@ impl Data {
     /// Opens a file: bytes if the vocabulary is 256; otherwise little-endian ids, NAME.u16 or NAME.u32. `eval_share` at its end is held
     /// out, 0 or more and less than 1.
     pub fn open(preset: &Preset, path: impl AsRef<Path>, eval_share: f64) -> Result<Data> {
-        Data::make(preset, Some(path.as_ref()), None, eval_share)
+        Data::make(preset, Some(path.as_ref()), None, eval_share, None)
     }
 
     /// The same with a file of held-out data.
     pub fn open_with_eval(preset: &Preset, path: impl AsRef<Path>, eval_path: impl AsRef<Path>) -> Result<Data> {
-        Data::make(preset, Some(path.as_ref()), Some(eval_path.as_ref()), 0.0)
+        Data::make(preset, Some(path.as_ref()), Some(eval_path.as_ref()), 0.0, None)
+    }
+
+    /// Opens a text in UTF-8, or samples, NAME.jsonl, of which each line is `{"prompt": "...", "completion": "..."}`. `end_token` follows
+    /// each completion.
+    pub fn open_text(
+        preset: &Preset,
+        path: impl AsRef<Path>,
+        eval_share: f64,
+        tokenizer: &Tokenizer,
+        end_token: Option<i32>,
+    ) -> Result<Data> {
+        Data::make(preset, Some(path.as_ref()), None, eval_share, Some((tokenizer, end_token)))
     }
 
     /// Synthetic data, drawn from the seed of each sample.
     pub fn synthetic(preset: &Preset) -> Result<Data> {
-        Data::make(preset, None, None, 0.0)
+        Data::make(preset, None, None, 0.0, None)
     }
 
-    fn make(preset: &Preset, path: Option<&Path>, eval_path: Option<&Path>, eval_share: f64) -> Result<Data> {
+    fn make(
+        preset: &Preset,
+        path: Option<&Path>,
+        eval_path: Option<&Path>,
+        eval_share: f64,
+        text: Option<(&Tokenizer, Option<i32>)>,
+    ) -> Result<Data> {
         let path = path.map(path_text).transpose()?;
         let eval_path = eval_path.map(path_text).transpose()?;
         let mut config = unsafe { initialized(sys::weft_data_config_init) };
@@ -51,6 +70,10 @@ impl Data {
         config.vocabulary = preset.vocabulary as i64;
         config.seq_len = preset.seq_len as i64;
         config.width = preset.width as i64;
+        if let Some((tokenizer, end_token)) = text {
+            config.tokenizer = tokenizer.raw();
+            config.end_token = end_token.unwrap_or(-1);
+        }
         let mut raw = null_mut();
         attempt(|err| unsafe { sys::weft_data_open(&config, &mut raw, err) })?;
         Ok(Data { raw: NonNull::new(raw).expect("a call that succeeds makes data") })

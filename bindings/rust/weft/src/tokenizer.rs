@@ -46,6 +46,10 @@ fn skip_flag(skip_specials: bool) -> u32 {
 }
 
 impl Tokenizer {
+    pub(crate) fn raw(&self) -> *const sys::weft_tokenizer {
+        self.raw.as_ptr()
+    }
+
     /// Opens the file, or that of a directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let path = path_text(path)?;

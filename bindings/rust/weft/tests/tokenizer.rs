@@ -1,5 +1,5 @@
 //! Tokenizers.
-use weft::{Specials, Tokenizer};
+use weft::{Data, Desc, Preset, Specials, Tensor, Tokenizer};
 
 #[test]
 fn a_trained_tokenizer_turns_text_into_ids_and_back() {
@@ -20,4 +20,20 @@ fn a_trained_tokenizer_turns_text_into_ids_and_back() {
     assert_eq!(tokenizer.encode("<|end|>", Specials::default()).unwrap(), [0]);
     assert!(tokenizer.encode("<|end|>", Specials { plain: true, add: true }).unwrap().len() > 1);
     assert_eq!(Tokenizer::parse(b"{}").err().unwrap().to_string(), "has no 'model'");
+}
+
+#[test]
+fn samples_of_text_are_learned_from_the_completion_on() {
+    let tokenizer = Tokenizer::open("../../../tests/data/tokenizers/byte_fallback").unwrap();
+    let preset = Preset::new("gpt-nano:blocks=1,width=8,heads=2,context=8,vocabulary=520", 8, 1).unwrap();
+    let path = std::env::temp_dir().join(format!("weft_samples_{}.jsonl", std::process::id()));
+    std::fs::write(&path, r#"{"prompt": "a", "completion": "b"}"#).unwrap();
+    let data = Data::open_text(&preset, &path, 0.0, &tokenizer, Some(2)).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let row = Desc::i32([1, 8]);
+    let (mut tokens, mut targets) = (Tensor::zeros(&row).unwrap(), Tensor::zeros(&row).unwrap());
+    data.sample(0, 0, &mut tokens, &mut targets).unwrap();
+    let targets = targets.as_slice::<i32>().unwrap();
+    assert_eq!(targets[0], -1);
+    assert_eq!(targets.iter().filter(|target| **target == 2).count(), 1);
 }

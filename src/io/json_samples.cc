@@ -1,0 +1,126 @@
+#include "io/json_samples.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/rng.h"
+#include "base/text.h"
+#include "io/file.h"
+#include "io/strict_json.h"
+
+namespace weft {
+
+namespace {
+
+constexpr size_t kMostBytes = size_t{1} << 34;  // of a file
+constexpr const char *kPrompt = "prompt", *kCompletion = "completion";
+
+Status fault(std::string text) { return Status(Code::data, std::move(text)); }
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+// Appends the ids of a part of a sample.
+Status encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
+              int64_t vocabulary, std::vector<int32_t>& out) {
+  std::vector<uint32_t> ids;
+  WEFT_TRY(tokenizer.encode(text, options, ids));
+  for (const uint32_t id : ids) {
+    if (id >= vocabulary)
+      return fault(
+          cat("the tokenizer makes token ", id, ", the model has a vocabulary of ", vocabulary));
+    out.push_back(static_cast<int32_t>(id));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status JsonSamples::add(std::string_view line, const Tokenizer& tokenizer,
+                        const JsonSampleOptions& options) {
+  WEFT_TRY_ASSIGN(const Json object, read_json(line));
+  Fields fields(object, "");
+  std::string prompt, completion;
+  WEFT_TRY(fields.text(kPrompt, prompt));
+  WEFT_TRY(fields.text(kCompletion, completion));
+  WEFT_TRY(fields.finish());
+  Sample sample{.begin = ids_.size(), .answer = 0, .end = 0};
+  WEFT_TRY(encode(tokenizer, prompt, {.add_specials = true}, options.vocabulary, ids_));
+  sample.answer = ids_.size();
+  WEFT_TRY(encode(tokenizer, completion, {}, options.vocabulary, ids_));
+  if (ids_.size() == sample.answer) return fault("'completion' has no tokens");
+  if (options.end >= 0) ids_.push_back(options.end);
+  sample.end = ids_.size();
+  samples_.push_back(sample);
+  return {};
+}
+
+// One message for all of them: the user changes the file, or the length, once.
+Status JsonSamples::check_lengths(const std::string& path, int64_t length) const {
+  const auto size = [](const Sample& sample) { return sample.end - sample.begin; };
+  const size_t most = static_cast<size_t>(length) + 1;
+  const auto too_long = [&](const Sample& sample) { return size(sample) > most; };
+  const auto first = std::find_if(samples_.begin(), samples_.end(), too_long);
+  if (first == samples_.end()) return {};
+  const auto longest =
+      std::max_element(samples_.begin(), samples_.end(),
+                       [&](const Sample& a, const Sample& b) { return size(a) < size(b); });
+  return fault(cat(path, ": sample ", first - samples_.begin() + 1, " has ", size(*first),
+                   " tokens, expected at most ", most, " for sequences of ", length, "; ",
+                   std::count_if(first, samples_.end(), too_long), " of ", samples_.size(),
+                   " samples are longer, the longest has ", size(*longest)));
+}
+
+Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& tokenizer,
+                                      const JsonSampleOptions& options) {
+  WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
+  JsonSamples out;
+  out.length_ = options.length;
+  size_t number = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    ++number;
+    if (is_blank(line)) continue;
+    if (const Status status = out.add(line, tokenizer, options); !status.ok())
+      return status.within(cat(path, ": line ", number));
+  }
+  WEFT_TRY(out.check_lengths(path, options.length));
+  const auto count = static_cast<int64_t>(out.samples_.size());
+  out.held_out_ = static_cast<int64_t>(std::floor(static_cast<double>(count) * options.held_out));
+  const bool trains = options.held_out<1, evaluates = options.held_out> 0;
+  if ((trains && count == out.held_out_) || (evaluates && out.held_out_ == 0))
+    return fault(cat(path, ": has ", count, " samples, of which ", out.held_out_,
+                     " are held out, expected at least 1", trains ? " for training" : "",
+                     evaluates ? cat(trains ? " and 1" : "", " held out") : ""));
+  return out;
+}
+
+void JsonSamples::write(const Sample& sample, int32_t* tokens, int32_t* targets) const {
+  constexpr int32_t kPadding = 0, kNotCounted = -1;
+  std::fill_n(tokens, length_, kPadding);
+  std::fill_n(targets, length_, kNotCounted);
+  for (size_t i = sample.begin; i + 1 < sample.end; ++i) {
+    tokens[i - sample.begin] = ids_[i];
+    if (i + 1 >= sample.answer) targets[i - sample.begin] = ids_[i + 1];
+  }
+}
+
+Status JsonSamples::training(uint64_t seed, uint64_t step, uint64_t sample, int32_t* tokens,
+                             int32_t* targets) const {
+  const auto count = static_cast<int64_t>(samples_.size()) - held_out_;
+  const uint64_t drawn = Stream::data(seed, step).below(sample, static_cast<uint64_t>(count));
+  write(samples_[drawn], tokens, targets);
+  return {};
+}
+
+Status JsonSamples::evaluation(int64_t index, int32_t* tokens, int32_t* targets) const {
+  if (index < 0 || index >= held_out_)
+    return Status(Code::invalid,
+                  cat("held-out sample ", index, " was requested, but there are ", held_out_));
+  write(samples_[samples_.size() - static_cast<size_t>(held_out_ - index)], tokens, targets);
+  return {};
+}
+
+}  // namespace weft
