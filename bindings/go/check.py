@@ -23,6 +23,7 @@ SOURCE = HERE.parents[1]
 EXAMPLES = {
     "custom_op": ["", "--in-process"],
     "event_loop": [""],
+    "fine_tune": ["{data}/llama {data}/fine_tune/tokenizer.json {data}/fine_tune/next.jsonl {new}"],
     "gpipe": ["", "--in-process", "--stages 3 --schedule 1f1b", "--stages 1"],
     "inference": ["", "--in-process"],
     "mesh_2d": ["", "--in-process", "--data 1 --stages 2 --schedule gpipe"],
@@ -89,7 +90,7 @@ def checked(env):
 
 def output(program, arguments, env):
     with tempfile.TemporaryDirectory() as folder:
-        words = arguments.format(license=SOURCE / "LICENSE", new=folder + "/new").split()
+        words = arguments.format(license=SOURCE / "LICENSE", data=SOURCE / "tests" / "data", new=folder + "/new").split()
         print("$", shlex.join([str(program), *words]), flush=True)
         return subprocess.run([program, *words], env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
 

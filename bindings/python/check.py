@@ -53,7 +53,7 @@ def test(name, build):
 def example(name, build, program, *arguments):
     def output(*command):
         with tempfile.TemporaryDirectory() as folder:
-            words = [folder if word == "FOLDER" else word for word in arguments]
+            words = [word.replace("FOLDER", folder) for word in arguments]
             return run(*command, *words, env=environment(build), stdout=subprocess.PIPE, text=True).stdout
 
     ours, expected = output(python_with_numpy(), HERE / "examples" / f"{name}.py"), output(program)

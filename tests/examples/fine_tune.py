@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Runs the fine_tune example in two processes and in one: the losses fall, and both answer and export the same."""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+
+def lines(program, *arguments):
+    with tempfile.TemporaryDirectory() as folder:
+        words = [*arguments[:3], f"{folder}/new", *arguments[3:]]
+        done = subprocess.run([program, *words], stdout=subprocess.PIPE, text=True, check=False)
+        print(done.stdout)
+        if done.returncode != 0:
+            sys.exit(f"exit code {done.returncode}")
+        files = {path.name: path.read_bytes() for path in pathlib.Path(folder, "new-adapters").iterdir()}
+        if sorted(files) != ["adapter_config.json", "adapter_model.safetensors"]:
+            sys.exit(f"the adapters consist of {sorted(files)}")
+        return done.stdout.splitlines(), files
+
+
+def main():
+    program, *arguments = sys.argv[1:]
+    processes = lines(program, *arguments)
+    losses = [float(loss) for loss in re.findall(r"^step \d+  loss (\S+)$", "\n".join(processes[0]), re.M)]
+    if len(losses) != 4 or losses[-1] > losses[0] - 0.5:
+        sys.exit(f"the losses are {losses}")
+    if not re.fullmatch(r"klm=[a-z=0-9]{3}", processes[0][-1]):
+        sys.exit(f"the text is '{processes[0][-1]}'")
+    if lines(program, *arguments, "--in-process") != processes:
+        sys.exit("the output depends on the number of processes")
+
+
+main()
