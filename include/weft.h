@@ -960,8 +960,8 @@ WEFT_API void weft_text_stream_free(weft_text_stream *stream);
  */
 WEFT_API weft_status weft_text_stream_add(weft_text_stream *stream, int32_t id, const char **text, size_t *size, weft_error *err);
 /**
- * Sets *text to the rest, with U+FFFD for a character that is not complete. The stream then starts another text. Borrowed: valid until the
- * next call with the stream. Thread: owner.
+ * Sets *text to the rest; a character that is still incomplete becomes U+FFFD. The stream then starts another text. Borrowed: valid until
+ * the next call with the stream. Thread: owner.
  */
 WEFT_API weft_status weft_text_stream_finish(weft_text_stream *stream, const char **text, size_t *size, weft_error *err);
 

@@ -21,8 +21,6 @@ constexpr int64_t kSyntheticWindows = 64;
 // A step number that no training step has, so that the run is not trained on held-out samples.
 constexpr uint64_t kHeldOut = ~uint64_t{0};
 
-bool has_ids(std::string_view path) { return path.ends_with(".u16") || path.ends_with(".u32"); }
-
 // If the bytes of a text were read as ids of another vocabulary, the model would be trained on
 // wrong tokens without any error.
 Status check_ids(const char* path, const weft_data_config& c) {

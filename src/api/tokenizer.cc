@@ -110,8 +110,9 @@ weft_status weft_tokenizer_encode(const weft_tokenizer* tokenizer, const char* t
     WEFT_TRY(require(n_ids, "n_ids"));
     WEFT_TRY(check_flags(flags, WEFT_ADD_SPECIALS | WEFT_PLAIN_SPECIALS,
                          "WEFT_ADD_SPECIALS, WEFT_PLAIN_SPECIALS, both or 0"));
-    const EncodeOptions options{(flags & WEFT_ADD_SPECIALS) != 0,
-                                (flags & WEFT_PLAIN_SPECIALS) == 0};
+    const bool add = (flags & WEFT_ADD_SPECIALS) != 0;
+    const EncodeOptions options{
+        .add_begin = add, .add_end = add, .find_specials = (flags & WEFT_PLAIN_SPECIALS) == 0};
     std::vector<uint32_t> made;
     WEFT_TRY(tokenizer->tokenizer->encode({size > 0 ? text : "", size}, options, made));
     std::copy_n(made.begin(), std::min(capacity, made.size()), ids);

@@ -311,13 +311,21 @@ Outcome Trainer::check_finite(const weft_event& update) const {
 }
 
 // Evaluates all whole micro-batches of the held-out data.
+// What the loss of these samples was divided by. Targets of -1 are not counted.
+double Trainer::counted_targets(const weft_tensor* targets, int64_t samples) const {
+  if (!built_.info.tokens) return static_cast<double>(samples);
+  const auto* ids = static_cast<const int32_t*>(weft_tensor_data(targets));
+  const int64_t all = samples * built_.info.seq_len;
+  return static_cast<double>(all - std::count(ids, ids + all, -1));
+}
+
 Outcome Trainer::evaluate() {
   if (options_.data.eval.empty() || evaluated_ == step_) return {};
   weft_error err = sized<weft_error>();
   const int64_t size = options_.plan.micro_batch_size,
                 most = samples_of_update() * weft_plan_updates(built_.plan.get());
   const int64_t windows = weft_data_eval_windows(data_.get()) / size * size;
-  double sum = 0;
+  double sum = 0, count = 0;
   for (int64_t first = 0; first < windows; first += most) {
     const int64_t samples = std::min(most, windows - first);
     TensorPtr part[2];
@@ -327,11 +335,13 @@ Outcome Trainer::evaluate() {
     if (status < 0) return save_before(failed(status, err));
     Events events;
     CLI_TRY(drive({part[0].get(), part[1].get()}, WEFT_EVAL, events));
-    sum += events.last.loss * static_cast<double>(samples);
+    const double targets = counted_targets(part[1].get(), samples);
+    sum += events.last.loss * targets;
+    count += targets;
     if (stop_signal()) return {};
   }
   evaluated_ = step_;
-  report_->evaluated(step_, sum / static_cast<double>(windows), windows);
+  report_->evaluated(step_, sum / count, windows);
   return {};
 }
 

@@ -42,6 +42,7 @@ class Trainer {
   Outcome check_finite(const weft_event& update) const;
   Outcome step();
   Outcome sample(int64_t updates);
+  double counted_targets(const weft_tensor* targets, int64_t samples) const;
   Outcome evaluate();
   Outcome save();
   void take_saved(const weft_event& event);

@@ -47,10 +47,11 @@ class Controller {
 
   // Starts the next step. The driver answers post() of feed edges from the inputs.
   Status begin(const StepDescriptor& step, ControllerEffects& effects);
-  // From now on the inputs of so many micro-batches of the step exist. Fewer than before: no-op.
+  // From now on the inputs of so many micro-batches of the step exist. A smaller number than before
+  // has no effect.
   Status feed(int32_t micro_batches, ControllerEffects& effects);
   // Whether the step waits for inputs that do not exist yet.
-  bool hungry() const { return running_ && fed_ < step_.micro_batches; }
+  bool awaits_inputs() const { return running_ && fed_ < step_.micro_batches; }
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch, ControllerEffects& effects);
   // A delivery has landed; losses contain their sum over the micro-batch.
   Status delivered(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss,

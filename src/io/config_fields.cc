@@ -7,6 +7,11 @@
 
 namespace weft {
 
+bool ConfigFields::has(const char* field) const {
+  const auto it = object_.members().find(field);
+  return it != object_.members().end() && !it->second.is_null();
+}
+
 const Json* ConfigFields::find(const char* field) {
   read_.insert(field);
   const auto it = object_.members().find(field);

@@ -24,7 +24,8 @@ class ConfigFields {
   explicit ConfigFields(const Json& object, std::string where = "")
       : object_(object), where_(std::move(where)) {}
 
-  bool has(const char* field) const { return object_.members().contains(field); }
+  // Whether the field is there, and not null.
+  bool has(const char* field) const;
   // Null if the field is missing.
   const Json* find(const char* field);
   // The value of a number, which later ones may refer to.

@@ -46,12 +46,13 @@ Status JsonSamples::add(std::string_view line, const Tokenizer& tokenizer,
   WEFT_TRY(fields.text(kCompletion, completion));
   WEFT_TRY(fields.finish());
   Sample sample{.begin = ids_.size(), .answer = 0, .end = 0};
-  WEFT_TRY(encode(tokenizer, prompt, {.add_specials = true}, options.vocabulary, ids_));
+  WEFT_TRY(encode(tokenizer, prompt, {.add_begin = true}, options.vocabulary, ids_));
   sample.answer = ids_.size();
   WEFT_TRY(encode(tokenizer, completion, {}, options.vocabulary, ids_));
   if (ids_.size() == sample.answer) return fault("'completion' has no tokens");
   if (options.end >= 0) ids_.push_back(options.end);
   sample.end = ids_.size();
+  if (sample.end == sample.begin + 1) return fault("is one token, which no other one precedes");
   samples_.push_back(sample);
   return {};
 }

@@ -1,5 +1,7 @@
 #include "io/rotation_config.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "base/plain_math.h"
@@ -45,8 +47,9 @@ constexpr std::string_view kTypes[] = {"default", "linear", "dynamic",
 
 // What Transformers multiplies rotated columns by, unless the file says it.
 double yarn_attention(double factor) { return factor <= 1 ? 1 : 0.1 * plain_log(factor) + 1; }
-double longrope_attention(double factor, double original) {
-  return factor <= 1 ? 1 : std::sqrt(1 + plain_log(factor) / plain_log(original));
+double longrope_attention(double context, double original) {
+  return context <= original ? 1
+                             : std::sqrt(1 + plain_log(context / original) / plain_log(original));
 }
 
 // "su" is an old name.
@@ -85,12 +88,12 @@ Status read_longrope(ConfigFields& config, ConfigFields& fields, PresetKeys& key
   WEFT_TRY(fields.list("long_factor", values));
   keys.set("rope_long", values);
   double original = keys.value("rope_context");
-  if (original == 0)
-    WEFT_TRY(config.number({.field = kOriginal, .key = "rope_context", .value = 4096}, original));
+  if (original == 0) WEFT_TRY(config.number({.field = kOriginal, .key = "rope_context"}, original));
+  if (original < 2) return fault(cat("'", kOriginal, "' is missing, or less than 2"));
   keys.set("rope_context", original);
   (void)fields.find("factor");  // Transformers divides the two contexts
   if (!fields.has("attention_factor"))
-    keys.set("rope_attention", longrope_attention(keys.value("context") / original, original));
+    keys.set("rope_attention", longrope_attention(keys.value("context"), original));
   return {};
 }
 
@@ -158,6 +161,21 @@ class Fields {
   std::string text_;
 };
 
+// Transformers 4 has no field for the attention factor of Phi-3: it must be the default.
+Status check_longrope(std::string_view keys) {
+  double values[3] = {};
+  const char* const names[3] = {"context", "rope_context", "rope_attention"};
+  for (size_t i = 0; i < 3; ++i) {
+    WEFT_TRY_ASSIGN(const std::string text, preset_value(keys, names[i]));
+    std::from_chars(text.data(), text.data() + text.size(), values[i]);
+  }
+  const auto [context, original, attention] = values;
+  const double expected = longrope_attention(context, original);
+  if (attention == expected) return {};
+  return Status(Code::unsupported, cat("key rope_attention is ", attention, ", expected ", expected,
+                                       ", which Transformers computes from the two contexts"));
+}
+
 // By its keys.
 Result<std::string_view> type_of(std::string_view keys) {
   const std::pair<const char*, std::string_view> kKeys[] = {
@@ -184,6 +202,7 @@ Result<std::string> print_rotation(std::string_view keys) {
   if (type == "default") return std::string();
   Fields out(keys, type);
   if (type == "longrope") {
+    WEFT_TRY(check_longrope(keys));
     WEFT_TRY(out.list("short_factor", "rope_short"));
     WEFT_TRY(out.list("long_factor", "rope_long"));
     return out.text();

@@ -14,8 +14,7 @@ namespace weft {
 // belong to the architecture unless they are in the object. The key "context" must be set.
 Status read_rotation(ConfigFields& config, PresetKeys& keys);
 
-// The object of a model; empty if its rotations are not scaled. An attention factor of longrope
-// that is not the default of Transformers cannot be written.
+// The object of a model; empty if its rotations are not scaled.
 Result<std::string> print_rotation(std::string_view keys);
 // "original_max_position_embeddings" beside the object, which longrope needs; else empty.
 Result<std::string> print_original_context(std::string_view keys);

@@ -33,6 +33,8 @@ Status check_vocabulary(const std::string& path, int64_t vocabulary) {
 
 }  // namespace
 
+bool has_ids(std::string_view path) { return width_of(path) > 1; }
+
 Result<TokenFile> TokenFile::open(const std::string& path, int64_t vocabulary) {
   WEFT_TRY(check_vocabulary(path, vocabulary));
   TokenFile out;

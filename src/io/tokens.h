@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -11,6 +12,9 @@
 #include "text/tokenizer.h"
 
 namespace weft {
+
+// Whether the name is that of a file of ids: NAME.u16 or NAME.u32.
+bool has_ids(std::string_view path);
 
 // Ids in a file without header: `*.u16` and `*.u32` little-endian, in any other file one byte each.
 // Read in windows, so that the file can be larger than memory.

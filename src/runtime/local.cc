@@ -137,7 +137,7 @@ void LocalRanks::fail(const Status& status) {
 
 void LocalRanks::check_progress() {
   const Controller& controller = *router(0).controller();
-  if (failed_ || controller.idle() || controller.hungry()) return;
+  if (failed_ || controller.idle() || controller.awaits_inputs()) return;
   protect([this] {
     std::string why;
     for (const auto& each : ranks_) each->router.describe(why);

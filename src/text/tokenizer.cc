@@ -97,12 +97,9 @@ Status Tokenizer::encode(std::string_view text, const EncodeOptions& options,
                          std::vector<uint32_t>& out) const {
   if (!valid_utf8(text))
     return Status(Code::data, cat("the text is not UTF-8 at byte ", first_invalid(text)));
-  const auto add = [&](const std::vector<uint32_t>& ids) {
-    if (options.add_specials) out.insert(out.end(), ids.begin(), ids.end());
-  };
-  add(parts_.before);
+  if (options.add_begin) out.insert(out.end(), parts_.before.begin(), parts_.before.end());
   WEFT_TRY(Encoding(parts_, options.find_specials, out).text(text));
-  add(parts_.after);
+  if (options.add_end) out.insert(out.end(), parts_.after.begin(), parts_.after.end());
   return {};
 }
 

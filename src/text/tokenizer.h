@@ -28,7 +28,8 @@ struct TokenizerParts {
 };
 
 struct EncodeOptions {
-  bool add_specials = false;  // the tokens for the begin and the end of a text
+  bool add_begin = false;  // the tokens for the begin of a text
+  bool add_end = false;
   bool find_specials = true;  // a special token in the text becomes its id
 };
 
@@ -37,7 +38,7 @@ class Tokenizer {
  public:
   explicit Tokenizer(TokenizerParts parts) : parts_(std::move(parts)) {}
 
-  // Appends the ids. Fails for a text that is not UTF-8; `out` may then have some of the ids.
+  // Appends the ids. Fails if the text is not UTF-8; `out` may then have some of the ids.
   Status encode(std::string_view text, const EncodeOptions& options,
                 std::vector<uint32_t>& out) const;
   // Skips ids that are not tokens.
@@ -64,7 +65,7 @@ class TokenStream {
 
   // The text that this id adds, without a character that is not complete yet.
   Result<std::string> add(uint32_t id);
-  // The rest of the text, with U+FFFD for what is not complete.
+  // The rest of the text; a character that is still incomplete becomes U+FFFD.
   Result<std::string> finish();
 
  private:

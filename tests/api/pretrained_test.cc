@@ -362,6 +362,10 @@ TEST_F(Pretrained, RefusesWhatItWouldComputeDifferentlyOfLlama) {
        "'rope_scaling.truncate' is false"},
       {"rope_scaling", {{"type", "longrope"}}, WEFT_EDATA, "has no 'rope_scaling.short_factor'"},
       {"rope_scaling",
+       {{"type", "longrope"}, {"short_factor", {1, 2}}, {"long_factor", {1, 2}}},
+       WEFT_EDATA,
+       "'original_max_position_embeddings' is missing"},
+      {"rope_scaling",
        {{"type", "longrope"}, {"short_factor", {1, "x"}}},
        WEFT_EDATA,
        "expected a list of numbers"},
@@ -375,6 +379,21 @@ TEST_F(Pretrained, RefusesWhatItWouldComputeDifferentlyOfLlama) {
   write("config.json", config);
   expect_refused_fields({{"hidden_size", 18, WEFT_ENOTSUP,
                           "'hidden_size' is 18, expected a multiple of 'num_attention_heads'"}});
+}
+
+TEST_F(Pretrained, ANullOfARotationCountsAsMissing) {
+  for (const char* const name : {"qwen2_yarn", "phi3_longrope"}) {
+    fs::remove_all(folder_);
+    fs::copy(kData / name, folder_);
+    const std::string model = info_of(open_checkpoint(folder_.string())).model;
+    json scaling = read_json(folder_ / "config.json")["rope_scaling"];
+    scaling["attention_factor"] = nullptr;
+    configure("rope_scaling", scaling);
+    EXPECT_EQ(info_of(open_checkpoint(folder_.string())).model, model);
+    scaling["attention_factor"] = 1.5;
+    configure("rope_scaling", scaling);
+    EXPECT_NE(info_of(open_checkpoint(folder_.string())).model, model);
+  }
 }
 
 TEST_F(Pretrained, RefusesAnIndexThatDiffersFromItsFiles) {

@@ -70,6 +70,20 @@ class Tokenize(Case):
         self.fails(3, "ids, but the model has a vocabulary of 260", "train", MODEL.replace("VOCABULARY", "260"), "--data", self.text,
                    "--tokenizer", tokenizer, *STEPS)
 
+    def test_each_held_out_target_has_the_same_weight(self):
+        samples = self.path("a.jsonl")
+        with open(samples, "w", encoding="utf-8") as file:
+            for answer in "b", "abcdefgh", "ba", "hgfedcb":
+                file.write(json.dumps({"prompt": "a", "completion": answer}) + "\n")
+        losses = []
+        for size in 1, 2, 4:
+            done = run("train", MODEL.replace("VOCABULARY", "522"), "--data", samples, "--eval", samples, "--tokenizer", FILES, "--steps", 1,
+                       "--lr", 1e-30, "--micro-batches", 1, "--micro-batch-size", size, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            losses.append(next(line["eval_loss"] for line in lines(done.stdout) if "eval_loss" in line))
+        for loss in losses:
+            self.assertAlmostEqual(loss, losses[0], places=6)
+
     def test_generated_text_is_decoded(self):
         tokenizer = self.path("tok.json")
         run("tokenizer", "train", self.text, "--vocabulary", 300, "--out", tokenizer)

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text =
       end < size ? input.substr(end + 1) : "Hello, <s> w\xc3\xb6rld 123\n";
   std::vector<uint32_t> ids;
-  if (!tokenizer.value().encode(text, {true, true}, ids).ok()) return 0;
+  if (!tokenizer.value().encode(text, {.add_begin = true, .add_end = true}, ids).ok()) return 0;
   weft::TokenStream stream(tokenizer.value(), false);
   const auto check = [&](const weft::Result<std::string>& part) {
     if (!part.ok() || weft::valid_utf8(part.value())) return;

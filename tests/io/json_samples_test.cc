@@ -26,7 +26,7 @@ const Tokenizer& tokenizer() {
 
 Row ids_of(const std::string& text, bool begins) {
   std::vector<uint32_t> ids;
-  EXPECT_TRUE(fine(tokenizer().encode(text, {.add_specials = begins}, ids)));
+  EXPECT_TRUE(fine(tokenizer().encode(text, {.add_begin = begins}, ids)));
   return {ids.begin(), ids.end()};
 }
 
@@ -99,6 +99,7 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
   refused(R"({"prompt": 1, "completion": "b"})", {"line 1", "'prompt'"});
   refused(R"({"prompt": "a", "completion": "b", "weight": 2})", {"line 1", "'weight'"});
   refused(line("a", ""), {"line 1", "'completion' has no tokens"});
+  refused(line("a", ""), {"line 1", "'completion' has no tokens"}, {.end = 2});
   refused(good, {"line 1", "the model has a vocabulary of 10"}, {.vocabulary = 10});
   refused(good + line("a", std::string(60, 'x')) + line("a", std::string(90, 'x')),
           {"sample 2 has", "expected at most 9 for sequences of 8", "2 of 3 samples are longer"},

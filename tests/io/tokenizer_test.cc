@@ -53,7 +53,9 @@ TEST_P(Reference, IdsAndTextsAreThoseOfTheLibrary) {
     const std::string text = row["text"];
     const Ids ids = row["ids"].get<Ids>();
     EXPECT_EQ(encoded(tokenizer, text), ids) << text;
-    EXPECT_EQ(encoded(tokenizer, text, {true, true}), row["with_specials"].get<Ids>()) << text;
+    EXPECT_EQ(encoded(tokenizer, text, {.add_begin = true, .add_end = true}),
+              row["with_specials"].get<Ids>())
+        << text;
     EXPECT_EQ(tokenizer.decode(ids, false).take(), row["decoded"].get<std::string>()) << text;
     EXPECT_EQ(tokenizer.decode(ids, true).take(), row["without_specials"].get<std::string>());
     EXPECT_EQ(streamed(tokenizer, ids), row["decoded"].get<std::string>()) << text;
@@ -71,7 +73,7 @@ TEST(Tokenizer, ASpecialTokenInATextCanBePlainText) {
   const Tokenizer tokenizer = bytes();
   const uint32_t end = *tokenizer.id("<|end|>");
   EXPECT_EQ(encoded(tokenizer, "<|end|>"), Ids{end});
-  const Ids plain = encoded(tokenizer, "<|end|>", {false, false});
+  const Ids plain = encoded(tokenizer, "<|end|>", {.find_specials = false});
   EXPECT_EQ(std::count(plain.begin(), plain.end(), end), 0);
   EXPECT_EQ(tokenizer.decode(plain, true).take(), " <|end|>");
 }

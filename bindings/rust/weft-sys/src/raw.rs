@@ -1381,7 +1381,7 @@ extern "C" {
     pub fn weft_text_stream_free(stream: *mut weft_text_stream);
     /// Sets *text to what the id adds to the text, *size bytes of UTF-8 and a NUL. A character whose bytes are not complete is held back, so the text may be empty. Borrowed: valid until the next call with the stream. Thread: owner.
     pub fn weft_text_stream_add(stream: *mut weft_text_stream, id: i32, text: *mut *const c_char, size: *mut usize, err: *mut weft_error) -> weft_status;
-    /// Sets *text to the rest, with U+FFFD for a character that is not complete. The stream then starts another text. Borrowed: valid until the next call with the stream. Thread: owner.
+    /// Sets *text to the rest; a character that is still incomplete becomes U+FFFD. The stream then starts another text. Borrowed: valid until the next call with the stream. Thread: owner.
     pub fn weft_text_stream_finish(stream: *mut weft_text_stream, text: *mut *const c_char, size: *mut usize, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_tokenizer_config_init(config: *mut weft_tokenizer_config, size: usize);
