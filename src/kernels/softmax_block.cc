@@ -31,12 +31,17 @@ HWY_INLINE void for_columns(const ScoreTile& tile, int64_t lane, const F& f) {
   const FloatTag d;
   const int64_t row = tile.first_row + lane, group = tile.first_row + lane / 16 * 16;
   const int64_t end = tile.causal ? HWY_MIN(tile.end, group + 16) : tile.end;
-  const int64_t all = tile.causal ? HWY_MIN(end, row + 1) : end;
+  const int64_t all = tile.starts ? tile.begin : tile.causal ? HWY_MIN(end, row + 1) : end;
   int64_t c = tile.begin, at = lane;
   for (; c < all; ++c, at += tile.width) f(c, at, AllSeen());
-  const FloatVec rows = hn::Iota(d, 0.0f);
-  for (; c < end; ++c, at += tile.width)
-    f(c, at, SomeSeen{hn::Ge(rows, hn::Set(d, static_cast<float>(c - row)))});
+  const hn::RebindToSigned<FloatTag> whole;
+  const auto rows = hn::Iota(whole, static_cast<int32_t>(row));
+  const auto starts = tile.starts ? hn::LoadU(whole, tile.starts + lane) : hn::Zero(whole);
+  for (; c < end; ++c, at += tile.width) {
+    const auto column = hn::Set(whole, static_cast<int32_t>(c));
+    const auto hidden = hn::Or(hn::Gt(column, rows), hn::Gt(starts, column));
+    f(c, at, SomeSeen{hn::RebindMask(d, hn::Not(hidden))});
+  }
 }
 
 void raise_tops(const ScoreTile& scores, float* top) {

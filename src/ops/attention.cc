@@ -2,7 +2,9 @@
 // keys and values side by side (as GPT-2 makes them), or queries f32[.., t, d], keys and values
 // f32[.., t, d / repeat]; output f32[.., t, d]. Head h owns columns [h d / heads, (h + 1) d /
 // heads) of queries and output. Grouped queries: `repeat` successive heads share a head of keys and
-// values.
+// values. With a causal mask one more input may follow: i32[.., t], the position of each row in its
+// sequence. A row at position p sees the p rows before it and itself. So several sequences can be
+// packed into one sample, one after another; each begins at position 0.
 //
 //   for a block of rows:   S = Q K^T / sqrt(size)    P = softmax(S)    out = P V
 //   I:                     dV += P^T dout    dP = dout V^T    dS = P (dP - rowsum(P dP))
@@ -14,8 +16,11 @@
 // No [t, t] matrix outlives a block of rows: forward keeps two numbers per row and head, the
 // maximum of S and 1 / the sum of exp(S - maximum), of which I makes the same P again. A block's
 // scores are computed in tiles of kTileColumns columns; what a causal mask hides is left out in
-// groups of 16 rows. Heads of keys of all samples are dealt to at most kGroups groups; their heads
-// of queries, and the blocks of these, run one after another.
+// groups of 16 rows, and tiles before all that a block sees. Positions 0 to t - 1 give the bits of
+// the op without positions, and so does each sequence of a packed sample that begins at a multiple
+// of kTileColumns, if blocks have kBlockRows rows and there is no dropout. In other sequences the
+// order of some sums differs. Heads of keys of all samples are dealt to at most kGroups groups;
+// their heads of queries, and the blocks of these, run one after another.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -75,23 +80,49 @@ class HeadKernel {
   }
 
   // Last block first: it sees all columns even under a causal mask, so that of the first head
-  // writes all of dK and dV and the others add to them.
+  // writes all of dK and dV and the others add to them. With positions it does not.
   void backward() const {
     const int64_t last = (s_.rows - 1) / width_ * width_;
+    if (h_.positions && h_.first) clear_key_grads();
     for (int64_t first = last; first >= 0; first -= width_)
-      backward_block(first, first != last || !h_.first);
+      backward_block(first, first != last || !h_.first || h_.positions);
   }
 
  private:
+  // Of a block of rows.
+  struct Tile : ScoreTile {
+    bool is_first = true;
+  };
+
   int64_t rows_from(int64_t first) const { return std::min(width_, s_.rows - first); }
+
+  void clear_key_grads() const {
+    for (float* grad : {h_.dk, h_.dv})
+      for (int64_t i = 0; grad && i < s_.rows; ++i)
+        std::fill_n(grad + i * s_.key_step, s_.size, 0.f);
+  }
+
+  // Sets the first column that each row of the block sees, and returns the least of them.
+  int64_t find_starts(int64_t first, int32_t* starts) const {
+    int64_t least = first;
+    for (int64_t i = 0; i < rows_from(first); ++i) {
+      starts[i] = static_cast<int32_t>(first + i - h_.positions[first + i]);
+      least = std::min<int64_t>(least, starts[i]);
+    }
+    return least;
+  }
 
   // Calls body(tile of `data`) for the columns that the block of rows from `first` sees.
   template <typename F>
   void for_tiles_of(int64_t first, float* data, F&& body) const {
     const int64_t columns = causal_ ? first + rows_from(first) : s_.rows;
-    for (int64_t c = 0; c < columns; c += kTileColumns)
-      body(ScoreTile{data + c * width_, width_, c, std::min(columns, c + kTileColumns), first,
-                     causal_});
+    std::array<int32_t, kBlockRows> starts{};
+    const int64_t begin =
+        h_.positions ? find_starts(first, starts.data()) / kTileColumns * kTileColumns : 0;
+    for (int64_t c = begin; c < columns; c += kTileColumns)
+      body(Tile{{data + c * width_, width_, c, std::min(columns, c + kTileColumns), first, causal_,
+                 h_.positions ? starts.data() : nullptr},
+                c == begin});
   }
 
   // The same place in the other block.
@@ -140,7 +171,7 @@ class HeadKernel {
   }
 
   // out (+)= factor * tile^T x, a row per row of the block. `x` has a row per column of the tile.
-  void add_rows(const ScoreTile& tile, const float* x, float* out, float factor) const {
+  void add_rows(const Tile& tile, const float* x, float* out, float factor) const {
     for_row_parts(tile, [&](int64_t row, int64_t end, int64_t columns) {
       gemm_tile({end - row,
                  row_,
@@ -150,7 +181,7 @@ class HeadKernel {
                  out + row * row_,
                  row_,
                  factor,
-                 tile.begin > 0 ? 1.f : 0.f});
+                 tile.is_first ? 0.f : 1.f});
     });
   }
 
@@ -182,7 +213,7 @@ class HeadKernel {
       make_tile(tile, k_, q, factor_);
       kernels::raise_tops(tile, top.data());
     });
-    for_tiles_of(first, scores_, [&](const ScoreTile& tile) {
+    for_tiles_of(first, scores_, [&](const Tile& tile) {
       kernels::exponentials(tile, top.data(), sums.data());
       drop(tile);
       add_rows(tile, v_, sum, 1);
@@ -204,7 +235,7 @@ class HeadKernel {
     if (scores_need) make_score_grads(first, dout);
     if (h_.dq) {
       float* dq = second_side_;
-      for_tiles_of(first, grads_, [&](const ScoreTile& ds) { add_rows(ds, k_, dq, factor_); });
+      for_tiles_of(first, grads_, [&](const Tile& ds) { add_rows(ds, k_, dq, factor_); });
       for (int64_t i = 0; i < rows; ++i)
         std::copy_n(dq + i * row_, s_.size, h_.dq + (first + i) * s_.step);
     }
@@ -282,11 +313,11 @@ class Attention final : public Op {
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
                          std::span<const Desc> weights) const override {
-    if (in.size() != 1 && in.size() != 3)
-      return Status(Code::invalid, cat("expected 1 or 3 inputs, got ", in.size()));
+    if (in.empty() || in.size() > 4)
+      return Status(Code::invalid, cat("expected 1 or 3 inputs, and positions, got ", in.size()));
     WEFT_TRY(check_counts(in, in.size(), weights, 0));
     WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
-    const bool packed = in.size() == 1;
+    const bool packed = in.size() <= 2;
     const Desc& desc = in[0].desc;
     WEFT_TRY(check_last_axes(0, in[0], 2));
     if (attrs.heads < 1)
@@ -302,6 +333,7 @@ class Attention final : public Op {
       WEFT_TRY(check_keys(in, desc.shape.last() / attrs.heads));
       WEFT_TRY(check_same_as(in[1], in[2], 2));
     }
+    if (in.size() % 2 == 0) WEFT_TRY(check_positions(attrs, in));
     const Sizes s(attrs, desc.shape, packed ? nullptr : &in[1].desc.shape);
     Inferred inferred{.out = desc, .stash = {}};
     inferred.stash = {{DType::f32, {s.heads_in_all(), s.rows}},
@@ -311,9 +343,9 @@ class Attention final : public Op {
     return inferred;
   }
 
-  // Whether one input or three.
+  // Whatever the number of inputs.
   Uses uses_input(const Attrs&) const override {
-    return {.in = 0b111, .out = false, .stash = true};
+    return {.in = 0b1111, .out = false, .stash = true};
   }
 
   // Two products forward, five backward; a causal mask hides half of each.
@@ -333,6 +365,7 @@ class Attention final : public Op {
 
   Status forward(const Call& call) const override {
     const Sizes s(call);
+    WEFT_TRY(check_values(call, s.rows));
     for_heads(call, s, [&](const Head& head, float* scratch) {
       HeadKernel(call, s, head, scratch).forward();
     });
@@ -348,6 +381,24 @@ class Attention final : public Op {
   }
 
  private:
+  static Status check_positions(const Attrs& attrs, std::span<const Operand> in) {
+    const Shape& queries = in[0].desc.shape;
+    const std::span rows(queries.dims.data(), static_cast<size_t>(queries.rank - 1));
+    if (!(attrs.flags & kCausal)) return Status(Code::invalid, "positions need a causal mask");
+    const int port = static_cast<int>(in.size()) - 1;
+    return check_same_as({{DType::i32, Shape(rows)}, in[0].batched}, in.back(), port);
+  }
+
+  static Status check_values(const Call& call, int64_t rows) {
+    const View* positions = positions_of(call);
+    if (!positions) return {};
+    for (int64_t i = 0; i < positions->desc.elements(); ++i)
+      if (const int32_t position = positions->i32()[i]; position < 0 || position > i % rows)
+        return Status(Code::data, cat("position ", position, " at element ", i, " of ",
+                                      positions->desc.text(), ", expected 0 to ", i % rows));
+    return {};
+  }
+
   // As the queries, with a number of heads of this size that divides theirs.
   static Status check_keys(std::span<const Operand> in, int64_t size) {
     Operand expected = in[0];

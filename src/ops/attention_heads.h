@@ -41,7 +41,7 @@ struct Sizes {
 
   explicit Sizes(const Call& call)
       : Sizes(*call.attrs, call.in[0].desc.shape,
-              call.in.size() == 3 ? &call.in[1].desc.shape : nullptr) {}
+              call.in.size() >= 3 ? &call.in[1].desc.shape : nullptr) {}
 
   int64_t heads_in_all() const { return samples * heads; }
   int64_t key_heads_in_all() const { return samples * key_heads; }
@@ -57,21 +57,27 @@ struct Sizes {
   }
 };
 
+// The input after queries, keys and values; null: there is none.
+inline const View* positions_of(const Call& call) {
+  return call.in.size() % 2 == 0 ? &call.in.back() : nullptr;
+}
+
 // One head of one sample. Rows of q and dq are Sizes::step apart, those of k, v and their gradients
 // Sizes::key_step, those of out and dout Sizes::width.
 struct Head {
   const float *q, *k, *v;
   float *dq = nullptr, *dk = nullptr, *dv = nullptr;
-  int64_t index;         // of it among all heads of all samples, of the whole node
-  int64_t offset_out;    // of its first element in out
-  float *top, *inverse;  // its rows of the stash
-  bool first;            // of the heads that share keys and values
+  int64_t index;                       // of it among all heads of all samples, of the whole node
+  int64_t offset_out;                  // of its first element in out
+  float *top, *inverse;                // its rows of the stash
+  bool first;                          // of the heads that share keys and values
+  const int32_t* positions = nullptr;  // of the sample's rows; null: row t has position t
 };
 
 // The same places in inputs and gradients; null if there is no tensor.
 inline std::array<float*, 3> places(std::span<const View> views, const Sizes& s, int64_t sample,
                                     int64_t head) {
-  if (views.size() == 1) {
+  if (views.size() <= 2) {
     if (!views[0]) return {};
     float* q = views[0].f32() + sample * s.rows * s.step + head * s.size;
     return {q, q + s.width, q + 2 * s.width};
@@ -95,6 +101,7 @@ inline Head head_of(const Call& call, const Sizes& s, int64_t index) {
          .top = call.stash[0].f32() + index * s.rows,
          .inverse = call.stash[1].f32() + index * s.rows,
          .first = head % s.repeat == 0};
+  if (const View* positions = positions_of(call)) h.positions = positions->i32() + sample * s.rows;
   if (!call.din.empty()) {
     const auto din = places(call.din, s, sample, head);
     h.dq = din[0];

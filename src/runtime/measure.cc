@@ -38,6 +38,7 @@ int64_t bound_of(const Model& model, NodeId input) {
       if (user.op->is_loss()) at_most(model.node(user.in.front()).one.out.shape.last());
       if (user.op->name() == "embedding" && !(user.attrs.flags & kPositions))
         at_most(model.param(user.weights.front()).shape[0]);
+      if (user.op->name() == "attention") at_most(1);  // the only position of the first row
       if (user.op->name() == "gather" && use.port == 1)
         at_most(model.node(user.in.front()).one.out.shape[user.attrs.axis]);
       if (user.one.out.dtype == DType::i32) reached[static_cast<size_t>(use.node)] = true;

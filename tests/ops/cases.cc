@@ -10,6 +10,14 @@ std::vector<int32_t> counting(int32_t from, int32_t to) {
   return out;
 }
 
+// The positions of sequences of these lengths, one after another.
+std::vector<int32_t> sequences(const std::vector<int32_t>& lengths) {
+  std::vector<int32_t> out;
+  for (const int32_t length : lengths)
+    for (const int32_t position : counting(0, length)) out.push_back(position);
+  return out;
+}
+
 }  // namespace
 
 // Odd sizes leave tails in vectors; the large cases are cut into several tiles.
@@ -44,6 +52,21 @@ std::vector<OpCase> op_cases() {
        .op = "attention",
        .attrs = {.heads = 2, .flags = kCausal},
        .in = {batch({2, 70, 24})}},
+      {.name = "attention/positions",
+       .op = "attention",
+       .attrs = {.heads = 3, .flags = kCausal},
+       .in = {batch({2, 7, 45}), int_batch({2, 7})},
+       .ints = {sequences({3, 2, 1, 1, 7})}},
+      {.name = "attention/positions, several blocks",
+       .op = "attention",
+       .attrs = {.heads = 4, .flags = kCausal},
+       .in = {batch({2, 200, 24}), batch({2, 200, 12}), batch({2, 200, 12}), int_batch({2, 200})},
+       .ints = {sequences({3, 67, 2, 78, 50, 64, 136})}},
+      {.name = "attention/positions, dropout",
+       .op = "attention",
+       .attrs = {.heads = 2, .flags = kCausal, .factor = 0.2},
+       .in = {batch({2, 70, 24}), int_batch({2, 70})},
+       .ints = {sequences({20, 45, 5, 69, 1})}},
       {.name = "attention/dropout",
        .op = "attention",
        .attrs = {.heads = 2, .factor = 0.4},

@@ -341,7 +341,7 @@ Values matmul(const RefCall& c) {
 
 Values attention(const RefCall& c) {
   const Shape& in = c.in[0].shape;
-  const bool packed = c.in.size() == 1;
+  const bool packed = c.in.size() <= 2, has_positions = c.in.size() % 2 == 0;
   const int64_t t = in[in.rank - 2], d = packed ? in.last() / 3 : in.last(),
                 size = d / c.attrs.heads,
                 repeat =
@@ -358,24 +358,26 @@ Values attention(const RefCall& c) {
   for (int64_t sample = 0; sample < in.elements(0, in.rank - 2); ++sample)
     for (int64_t head = 0; head < c.attrs.heads; ++head)
       for (int64_t i = 0; i < t; ++i) {
-        const int64_t seen = c.attrs.flags & kCausal ? i + 1 : t, base = sample * t,
+        const int64_t end = c.attrs.flags & kCausal ? i + 1 : t, base = sample * t,
                       first = head * size;
-        Values p(static_cast<size_t>(seen));
-        for (int64_t j = 0; j < seen; ++j) {
+        const int64_t begin =
+            has_positions ? i - static_cast<int64_t>(at(c.in.back().v, base + i)) : 0;
+        Values p(static_cast<size_t>(end));
+        for (int64_t j = begin; j < end; ++j) {
           for (int64_t e = first; e < first + size; ++e)
             at(p, j) += value(0, base + i, e) * value(1, base + j, e);
           at(p, j) /= std::sqrt(static_cast<double>(size));
         }
-        softmax_row(p.data(), seen);
+        softmax_row(p.data() + begin, end - begin);
         if (c.training && c.attrs.factor > 0)
-          for (int64_t j = 0, rows = (t + 15) / 16 * 16; j < seen; ++j)
+          for (int64_t j = begin, rows = (t + 15) / 16 * 16; j < end; ++j)
             at(p, j) = dropped(
                 c, at(p, j),
                 static_cast<uint64_t>(
                     (((sample * heads_of_whole + c.attrs.section.begin / size + head) * t + j) *
                      rows) +
                     i));
-        for (int64_t j = 0; j < seen; ++j)
+        for (int64_t j = begin; j < end; ++j)
           for (int64_t e = first; e < first + size; ++e)
             at(out, (base + i) * d + e) += at(p, j) * value(2, base + j, e);
       }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -99,9 +100,10 @@ void expect_near(const std::vector<float>& got, const std::vector<double>& expec
 // Causal attention of one head over packed samples, forward and I, by two threads.
 struct Computed {
   std::vector<float> out, din;
+  Status status;  // of forward
 
   Computed(int64_t samples, int64_t rows, int64_t size, const std::vector<float>& in,
-           const std::vector<float>& dout)
+           const std::vector<float>& dout, const std::vector<int32_t>& positions = {})
       : out(dout.size(), NAN), din(in.size(), NAN) {
     Attrs attrs;
     attrs.heads = 1;
@@ -115,19 +117,24 @@ struct Computed {
     }
     std::vector<std::byte> scratch(inferred.scratch, std::byte{0xff});
     test::ThreadedTiles tiles(2);
-    const View in_view{const_cast<float*>(in.data()), {DType::f32, {samples, rows, 3 * size}}},
-        din_view{din.data(), in_view.desc};
+    std::vector<View> ins{{const_cast<float*>(in.data()), {DType::f32, {samples, rows, 3 * size}}}};
+    std::vector<View> dins{{din.data(), ins[0].desc}};
+    if (!positions.empty()) {
+      ins.push_back({const_cast<int32_t*>(positions.data()), {DType::i32, {samples, rows}}});
+      dins.push_back({nullptr, ins[1].desc});
+    }
     Call call;
     call.attrs = &attrs;
-    call.in = std::span(&in_view, 1);
+    call.in = ins;
     call.out = {out.data(), inferred.out};
     call.stash = stash;
     call.dout = {const_cast<float*>(dout.data()), inferred.out};
     call.scratch = scratch.data();
     call.tiles = &tiles;
     ComputeScope scope;
-    EXPECT_TRUE(find_op("attention")->forward(call).ok());
-    call.din = std::span(&din_view, 1);
+    status = find_op("attention")->forward(call);
+    if (!status.ok()) return;
+    call.din = dins;
     EXPECT_TRUE(find_op("attention")->input_grad(call).ok());
   }
 };
@@ -161,6 +168,46 @@ TEST(Attention, AgreesWithThePlainWayAtAnyTile) {
       expect_near(computed.out, reference.out);
       expect_near(computed.din, reference.din);
     }
+}
+
+// The rows from `first` on of a tensor with so many columns.
+std::vector<float> rows_of(const std::vector<float>& all, size_t first, size_t count,
+                           size_t columns) {
+  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first * columns);
+  return {begin, begin + static_cast<std::ptrdiff_t>(count * columns)};
+}
+
+// Sequences that begin where a tile of columns begins.
+TEST(Attention, APackedSequenceHasTheBitsThatItHasAlone) {
+  constexpr size_t kSize = 20;
+  const std::vector<size_t> lengths = {20, 44, 128, 100};
+  std::vector<int32_t> positions;
+  for (const size_t length : lengths)
+    for (size_t i = 0; i < length; ++i) positions.push_back(static_cast<int32_t>(i));
+  const size_t rows = positions.size();
+  const std::vector<float> in = normals(rows * 3 * kSize, 1), dout = normals(rows * kSize, 2);
+  const Computed packed(1, static_cast<int64_t>(rows), kSize, in, dout, positions);
+  size_t first = 0;
+  for (const size_t length : lengths) {
+    SCOPED_TRACE(testing::Message() << length << " rows from " << first);
+    const size_t begin = std::exchange(first, first + length);
+    if (begin % 64 != 0) continue;
+    const Computed alone(1, static_cast<int64_t>(length), kSize,
+                         rows_of(in, begin, length, 3 * kSize),
+                         rows_of(dout, begin, length, kSize));
+    EXPECT_EQ(rows_of(packed.out, begin, length, kSize), alone.out);
+    EXPECT_EQ(rows_of(packed.din, begin, length, 3 * kSize), alone.din);
+  }
+}
+
+TEST(Attention, RefusesAPositionBeforeTheFirstRow) {
+  const std::vector<float> in = normals(2 * 3 * 3 * 4, 1), dout = normals(2 * 3 * 4, 2);
+  const auto fault = [&](std::vector<int32_t> positions) {
+    return Computed(2, 3, 4, in, dout, positions).status.text();
+  };
+  EXPECT_EQ(fault({0, 1, 2, 0, 0, 1}), Status().text());
+  EXPECT_EQ(fault({0, 1, 2, 0, 2, 1}), "position 2 at element 4 of i32[2,3], expected 0 to 1");
+  EXPECT_EQ(fault({0, 1, 2, -1, 0, 1}), "position -1 at element 3 of i32[2,3], expected 0 to 0");
 }
 
 // Scores of a row lie close to one another and far from 0, and are exact in a float, so that the
