@@ -396,6 +396,15 @@ typedef struct weft_preset_info {
 WEFT_API weft_status weft_model_preset(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info,
                                        weft_error *err);
 
+/**
+ * Makes a preset with tokens for packed samples: a model with the same parameters in which a sample has several sequences, one after another.
+ * It has a third input, "positions" (I32 [1, seq_len]): that of each token in its sequence, from 0. Tokens attend to their own sequence only,
+ * so that the loss and the gradients are those of the sequences as samples. Targets of padding are -1. The other parameters are those of
+ * weft_model_preset. Owner: caller; free with weft_model_free. Thread: any.
+ */
+WEFT_API weft_status weft_model_packed(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info,
+                                       weft_error *err);
+
 /** The cache of a decoder. */
 typedef struct weft_decoder_config {
   uint32_t size;

@@ -224,6 +224,20 @@ func NewPreset(text string, seqLen, stages int) (*Model, PresetInfo, error) {
 	return m.preset(c)
 }
 
+// NewPacked makes a preset with tokens for packed samples: a model with the same parameters in which a sample has several sequences, one after
+// another. It has a third input, "positions" (I32 [1, SeqLen]): that of each token in its sequence, from 0. Targets of padding are -1.
+func NewPacked(text string, seqLen, stages int) (*Model, PresetInfo, error) {
+	var own memory
+	defer own.free()
+	m, err := &Model{}, newError()
+	c := C.weft_preset_info{size: C.sizeof_weft_preset_info}
+	status := C.weft_model_packed(own.str(text), C.int64_t(seqLen), count(stages), &m.c, &c, err)
+	if err := failed(status, err); err != nil {
+		return nil, PresetInfo{}, err
+	}
+	return m.preset(c)
+}
+
 // DecoderConfig is the cache of a decoder.
 type DecoderConfig struct {
 	Flags     NodeFlags // 0 or Bf16Cache

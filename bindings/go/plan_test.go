@@ -144,6 +144,19 @@ func TestADecoderContinuesSequences(t *testing.T) {
 	}
 }
 
+func TestAPackedSampleHasPositions(t *testing.T) {
+	model, info, err := weft.NewPacked("gpt-nano:blocks=1,width=32,heads=2", 16, 1)
+	try(t, err)
+	defer model.Close()
+	inputs := model.Items(weft.InputItem)
+	if info.SeqLen != 16 || len(inputs) != 3 || inputs[2].Name != "positions" {
+		t.Error(info, inputs)
+	}
+	if _, _, err := weft.NewPacked("mlp", 0, 1); !errors.Is(err, weft.EINVAL) {
+		t.Error(err)
+	}
+}
+
 func TestPresetsAndTheirData(t *testing.T) {
 	model, info, err := weft.NewPreset("gpt-nano:blocks=1,width=32,heads=2", 16, 1)
 	try(t, err)

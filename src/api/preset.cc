@@ -30,21 +30,29 @@ Status give(Preset preset, weft_model** out, weft_preset_info* info) {
   return {};
 }
 
+Status make(const char* text, PresetOptions options, uint32_t stages, weft_model** out,
+            weft_preset_info* info) {
+  WEFT_TRY(require(text, "text"));
+  WEFT_TRY(require(out, "out"));
+  if (info) WEFT_TRY(check_result(*info));
+  if (stages > 4096)
+    return Status(Code::invalid, cat("stages is ", stages, ", expected at most 4096"));
+  options.stages = static_cast<int32_t>(std::max(stages, 1u));
+  WEFT_TRY_ASSIGN(Preset preset, make_preset(text, options));
+  return give(std::move(preset), out, info);
+}
+
 }  // namespace
 
 weft_status weft_model_preset(const char* text, int64_t seq_len, uint32_t stages, weft_model** out,
                               weft_preset_info* info, weft_error* err) {
-  return guard(err, [&]() -> Status {
-    WEFT_TRY(require(text, "text"));
-    WEFT_TRY(require(out, "out"));
-    if (info) WEFT_TRY(check_result(*info));
-    if (stages > 4096)
-      return Status(Code::invalid, cat("stages is ", stages, ", expected at most 4096"));
-    WEFT_TRY_ASSIGN(Preset preset,
-                    make_preset(text, {.seq_len = seq_len,
-                                       .stages = static_cast<int32_t>(std::max(stages, 1u))}));
-    return give(std::move(preset), out, info);
-  });
+  return guard(err, [&] { return make(text, {.seq_len = seq_len}, stages, out, info); });
+}
+
+weft_status weft_model_packed(const char* text, int64_t seq_len, uint32_t stages, weft_model** out,
+                              weft_preset_info* info, weft_error* err) {
+  return guard(err,
+               [&] { return make(text, {.seq_len = seq_len, .packed = true}, stages, out, info); });
 }
 
 weft_status weft_model_decoder(const char* text, const weft_decoder_config* config,

@@ -79,12 +79,14 @@ class Builder {
     return node(name, "layer_norm", {x}, {weight, param(name + ".bias", {width}, {})}, attrs);
   }
 
-  // The input "tokens". In a decoder, attentions keep keys and values, and positions are an input.
-  NodeId tokens(int64_t seq_len, const CacheOptions& cache) {
+  // The input "tokens". In a decoder, attentions keep keys and values. There, and if samples are
+  // packed, positions are an input.
+  NodeId tokens(int64_t seq_len, const CacheOptions& cache, bool packed) {
     cache_ = cache;
     const NodeId tokens = input("tokens", ids(decodes() ? 1 : seq_len));
     if (!decodes()) {
       targets_ = input("targets", ids(seq_len));
+      if (packed) positions_ = input("positions", ids(seq_len));
       return tokens;
     }
     positions_ = input("positions", ids(1));
@@ -106,6 +108,7 @@ class Builder {
     if (!decodes()) {
       attrs.flags = kCausal;
       attrs.factor = dropout;
+      if (has_positions()) in.push_back(positions_);
       return node(name, "attention", std::move(in), {}, attrs);
     }
     if (cache_.bf16) attrs.flags = kBf16Cache;
@@ -116,7 +119,7 @@ class Builder {
 
   // The rows of a table for the positions of tokens.
   NodeId positions(const std::string& name, NodeId tokens, ParamId table) {
-    if (decodes()) return node(name, "embedding", {positions_}, {table});
+    if (has_positions()) return node(name, "embedding", {positions_}, {table});
     Attrs attrs;
     attrs.flags = kPositions;
     return node(name, "embedding", {tokens}, {table}, attrs);
@@ -128,7 +131,7 @@ class Builder {
     attrs.frequencies = rotation.frequencies;
     attrs.factor = rotation.factor;
     std::vector<NodeId> in{x};
-    if (decodes()) in.push_back(positions_);
+    if (has_positions()) in.push_back(positions_);
     return node(name, "rope", in, {}, attrs);
   }
 
@@ -152,12 +155,13 @@ class Builder {
     return id.ok() ? id.value() : 0;
   }
 
+  bool has_positions() const { return positions_ >= 0; }
   static Desc ids(int64_t seq_len) { return {DType::i32, {1, seq_len}}; }
 
   std::shared_ptr<Model> model_;
   Status status_;
   CacheOptions cache_;
-  NodeId targets_ = 0, positions_ = 0, sequences_ = 0;
+  NodeId targets_ = 0, positions_ = -1, sequences_ = 0;
 };
 
 }  // namespace weft

@@ -37,6 +37,7 @@ struct Sizes {
   bool bias, norms, fused, tied;
   Rotation rotation;
   CacheOptions cache;
+  bool packed;
 };
 
 class Llama {
@@ -44,7 +45,7 @@ class Llama {
   explicit Llama(const Sizes& sizes) : s_(sizes) {}
 
   Result<std::shared_ptr<Model>> build() {
-    const NodeId tokens = b_.tokens(s_.seq_len, s_.cache);
+    const NodeId tokens = b_.tokens(s_.seq_len, s_.cache, s_.packed);
     const ParamId table = b_.matrix("model.embed_tokens", s_.vocabulary, s_.width);
     NodeId x = b_.node("model.embed_tokens", "embedding", {tokens}, {table});
     for (int64_t i = 0; i < s_.blocks; ++i) x = block(cat("model.layers.", i), x);
@@ -198,7 +199,8 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
                     .fused = value("fused") != 0,
                     .tied = value("tied") != 0,
                     .rotation = std::move(rotation),
-                    .cache = cache};
+                    .cache = cache,
+                    .packed = options.packed};
   WEFT_TRY_ASSIGN(out.model, Llama(sizes).build());
   return out;
 }

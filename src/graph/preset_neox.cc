@@ -14,6 +14,7 @@ struct Sizes {
   bool parallel, tied;
   Rotation rotation;
   CacheOptions cache;
+  bool packed;
 
   int64_t size() const { return width / heads; }
 };
@@ -23,7 +24,7 @@ class Neox {
   explicit Neox(const Sizes& sizes) : s_(sizes) {}
 
   Result<std::shared_ptr<Model>> build() {
-    const NodeId tokens = b_.tokens(s_.seq_len, s_.cache);
+    const NodeId tokens = b_.tokens(s_.seq_len, s_.cache, s_.packed);
     const ParamId table = b_.matrix("gpt_neox.embed_in", s_.vocabulary, s_.width);
     NodeId x = b_.node("gpt_neox.embed_in", "embedding", {tokens}, {table});
     for (int64_t i = 0; i < s_.blocks; ++i) x = block(cat("gpt_neox.layers.", i), x);
@@ -123,7 +124,8 @@ Result<Preset> make_neox(std::string_view name, std::string_view keys_text,
                     .parallel = whole("parallel") != 0,
                     .tied = whole("tied") != 0,
                     .rotation = std::move(rotation),
-                    .cache = cache};
+                    .cache = cache,
+                    .packed = options.packed};
   WEFT_TRY_ASSIGN(out.model, Neox(sizes).build());
   return out;
 }

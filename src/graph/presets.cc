@@ -43,6 +43,7 @@ struct GptSizes {
   double dropout;
   bool tied;
   CacheOptions cache;
+  bool packed;
 };
 
 // One block: x + attention(norm(x)), then x + mlp(norm(x)).
@@ -66,7 +67,7 @@ NodeId gpt_block(Builder& b, const GptSizes& s, int64_t index, NodeId x) {
 
 Result<std::shared_ptr<Model>> build_gpt(const GptSizes& s) {
   Builder b;
-  const NodeId tokens = b.tokens(s.seq_len, s.cache);
+  const NodeId tokens = b.tokens(s.seq_len, s.cache, s.packed);
   const ParamId wte = b.param("wte.weight", {s.vocabulary, s.width}, {InitKind::normal, 0.02});
   const ParamId wpe = b.param("wpe.weight", {s.context, s.width}, {InitKind::normal, 0.02});
   NodeId x = b.node("embed", "add",
@@ -105,7 +106,8 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text,
                        .seq_len = out.seq_len,
                        .dropout = cache.sequences > 0 ? 0 : value_of(keys, "dropout"),
                        .tied = whole("tied") != 0,
-                       .cache = cache};
+                       .cache = cache,
+                       .packed = options.packed};
   WEFT_TRY_ASSIGN(out.model, build_gpt(sizes));
   return out;
 }
@@ -114,6 +116,8 @@ Result<Preset> make_known(std::string_view name, std::string_view keys,
                           const PresetOptions& options) {
   if (name == "mlp" && options.cache.sequences > 0)
     return Status(Code::invalid, "model 'mlp' does not take tokens, so it has no decoder");
+  if (name == "mlp" && options.packed)
+    return Status(Code::invalid, "model 'mlp' does not take tokens, so its samples are not packed");
   if (name == "mlp") return make_mlp(keys, options);
   if (name == "gpt-nano" || name == "gpt2") return make_gpt(name, keys, options);
   if (name == "gpt_neox") return make_neox(name, keys, options);

@@ -41,6 +41,7 @@ struct PresetOptions {
   int64_t seq_len = 0;  // tokens per sample; 0: the whole context
   int32_t stages = 1;   // mlp: layers defaults to max(4, stages)
   CacheOptions cache = {};
+  bool packed = false;  // a sample has several sequences, one after another
 };
 
 struct Preset {
@@ -48,8 +49,9 @@ struct Preset {
   std::string text;     // NAME with every key, in a fixed order: makes the same model even if
                         // defaults change
   bool tokens = false;  // inputs "tokens" and "targets" (i32), output "lm_head"; otherwise "x" and
-                        // "target" (f32). A decoder has inputs "tokens", "positions" and
-                        // "sequences", a sample is a token, and there is no loss
+                        // "target" (f32). With packed samples, a third input "positions" has those
+                        // of each token in its sequence. A decoder has inputs "tokens",
+                        // "positions" and "sequences", a sample is a token, and there is no loss
   int64_t vocabulary = 0, context = 0, seq_len = 0;  // tokens
   int64_t width = 0;
   std::optional<AdapterOptions> adapters = {};

@@ -21,17 +21,30 @@ using test::train;
 PlanConfig base_config() { return test::small_gpt_config(); }
 
 // A preset, or "" for small_gpt().
-class Models : public testing::TestWithParam<const char*> {};
+struct Choice {
+  const char* preset;
+  bool packed = false;
+};
+class Models : public testing::TestWithParam<Choice> {};
 
-constexpr const char* kPresets[] = {
-    "", "llama:blocks=3,width=16,heads=4,key_heads=2,head_size=4,inner=24,context=12,vocabulary=37",
-    "qwen3:blocks=3,width=16,heads=4,key_heads=1,head_size=6,inner=24,context=12,vocabulary=37",
-    "phi3:blocks=3,width=16,heads=4,key_heads=2,head_size=4,inner=24,context=12,vocabulary=37",
-    "gpt_neox:blocks=3,width=16,heads=2,inner=24,context=12,vocabulary=37"};
+void PrintTo(const Choice& choice, std::ostream* out) {
+  *out << choice.preset << (choice.packed ? ", packed" : "");
+}
+
+constexpr Choice kPresets[] = {
+    {""},
+    {"llama:blocks=3,width=16,heads=4,key_heads=2,head_size=4,inner=24,context=12,vocabulary=37"},
+    {"qwen3:blocks=3,width=16,heads=4,key_heads=1,head_size=6,inner=24,context=12,vocabulary=37"},
+    {"phi3:blocks=3,width=16,heads=4,key_heads=2,head_size=4,inner=24,context=12,vocabulary=37"},
+    {"gpt_neox:blocks=3,width=16,heads=2,inner=24,context=12,vocabulary=37"},
+    {"gpt-nano:blocks=3,width=16,heads=2,context=12,vocabulary=37,dropout=0.1", true},
+    {"llama:blocks=3,width=16,heads=4,key_heads=2,head_size=4,inner=24,context=12,vocabulary=37",
+     true}};
 INSTANTIATE_TEST_SUITE_P(Bits, Models, testing::ValuesIn(kPresets));
 
 TEST_P(Models, OneDigestOverRanksSchedulesSplitsAndRecompute) {
-  const auto model = *GetParam() ? make_preset(GetParam(), {}).take().model : small_gpt();
+  const auto& [preset, packed] = GetParam();
+  const auto model = *preset ? make_preset(preset, {.packed = packed}).take().model : small_gpt();
   const Outcome expected = train(model, base_config(), 11, 6);
   ASSERT_EQ(expected.losses.size(), 6u);
   EXPECT_LT(expected.losses.back(), expected.losses.front());

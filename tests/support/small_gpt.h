@@ -89,14 +89,17 @@ inline Outcome train(Run& run, int64_t samples, int steps) {
   Outcome out;
   for (int s = 0; s < steps; ++s) {
     const Stream stream = Stream::data(9, static_cast<uint64_t>(s));
-    std::vector<int32_t> tokens(static_cast<size_t>(samples * 12)), targets(tokens.size());
+    std::vector<int32_t> tokens(static_cast<size_t>(samples * 12)), targets(tokens.size()),
+        positions(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
       tokens[i] = static_cast<int32_t>(stream.below(i, 37));
       targets[i] = i % 5 == 0 ? -1 : (tokens[i] * 3 + 1) % 37;
+      positions[i] = static_cast<int32_t>(i % 12 % 5);  // two sequences of 5 tokens, one of 2
     }
     Step* step = run.acquire();
     step->batch.samples = samples;
     step->batch.inputs = {tokens.data(), targets.data()};
+    if (run.plan().whole->inputs().size() == 3) step->batch.inputs.push_back(positions.data());
     EXPECT_TRUE(run.submit(step).ok());
     RunEvent event;
     while (run.poll(event, -1)) {

@@ -2,6 +2,7 @@
 import re
 import unittest
 
+import numpy as np
 import weft
 from weft.value import Value
 
@@ -99,6 +100,15 @@ class Ops(unittest.TestCase):
         self.assertEqual(adapted.plan(groups=groups).info.trained, 2 * (2 * (32 + 128)) + 2 * (32 + 96))
         with self.assertRaisesRegex(weft.NotFoundError, "target 'q_proj' of the adapters"):
             model.adapt(targets=["q_proj"])
+
+    def test_a_packed_sample_has_several_sequences(self):
+        packed = weft.Model.packed("gpt-nano:blocks=1,width=32,heads=2", 6)
+        self.assertEqual([item.name for item in packed.inputs], ["tokens", "targets", "positions"])
+        tokens, targets = np.array([[1, 2, 1, 2, 1, 2]], "i4"), np.array([[2, 3, 2, 3, -1, -1]], "i4")
+        with packed.plan(micro_batches=1, micro_batch_size=1).run() as run:
+            together = run.evaluate(tokens, targets, np.array([[0, 1, 0, 1, 0, 0]], "i4"))
+            targets[:, 2:] = -1
+            self.assertAlmostEqual(run.evaluate(tokens, targets, np.array([[0, 1, 2, 3, 4, 5]], "i4")), together, places=5)
 
     def test_a_decoder_continues_sequences(self):
         model = weft.Model.decoder("gpt-nano:blocks=2,width=32,heads=2,context=20", sequences=2)

@@ -572,6 +572,7 @@ weft_model_describe = _declare("weft_model_describe", ctypes.c_int32, ctypes.c_v
 weft_model_shape = _declare("weft_model_shape", ctypes.c_int32, ctypes.c_void_p, weft_value, ctypes.c_int64, ctypes.POINTER(weft_desc), ctypes.POINTER(weft_error))
 weft_model_parameters = _declare("weft_model_parameters", ctypes.c_int64, ctypes.c_void_p)
 weft_model_preset = _declare("weft_model_preset", ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_preset_info), ctypes.POINTER(weft_error))
+weft_model_packed = _declare("weft_model_packed", ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_preset_info), ctypes.POINTER(weft_error))
 weft_decoder_config_init = _declare("weft_decoder_config_init", None, ctypes.POINTER(weft_decoder_config), ctypes.c_size_t)
 weft_model_decoder = _declare("weft_model_decoder", ctypes.c_int32, ctypes.c_char_p, ctypes.POINTER(weft_decoder_config), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_preset_info), ctypes.POINTER(weft_error))
 weft_adapter_config_init = _declare("weft_adapter_config_init", None, ctypes.POINTER(weft_adapter_config), ctypes.c_size_t)

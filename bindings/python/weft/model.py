@@ -48,21 +48,26 @@ class Model(Object):
     @classmethod
     def preset(cls, text: str, seq_len: int = 0, stages: int = 1) -> "Model":
         """A model by its name and keys: "mlp", "gpt-nano", "gpt2:blocks=2", ... It cannot be changed. preset_info describes its inputs."""
-        info = _raw.weft_preset_info(ctypes.sizeof(_raw.weft_preset_info))
-        out = ctypes.c_void_p()
-        check(_raw.weft_model_preset, encode(text), seq_len, stages, ctypes.byref(out), ctypes.byref(info))
-        model = cls(out.value)
-        model.preset_info = result(info)
-        return model
+        return cls._of(_raw.weft_model_preset, encode(text), seq_len, stages)
+
+    @classmethod
+    def packed(cls, text: str, seq_len: int = 0, stages: int = 1) -> "Model":
+        """A preset with tokens for samples of several sequences. A third input "positions" is that of each token in its sequence, from 0; padding has
+        the target -1."""
+        return cls._of(_raw.weft_model_packed, encode(text), seq_len, stages)
 
     @classmethod
     def decoder(cls, text: str, sequences: int = 1, context: int = 0, *, bf16_cache: bool = False) -> "Model":
         """The decoder of a preset with tokens, which keeps the keys and values of sequences between forward steps. A sample is a token, of int32:
         inputs "tokens", "positions" in their sequences, and "sequences", or -1 for a sample without one. `context`: positions of each sequence."""
         config = Config("weft_decoder_config", {"sequences": sequences, "context": context, "flags": NodeFlags.BF16_CACHE if bf16_cache else 0})
+        return cls._of(_raw.weft_model_decoder, encode(text), config.pointer)
+
+    @classmethod
+    def _of(cls, function: Any, *arguments: Any) -> "Model":
         info = _raw.weft_preset_info(ctypes.sizeof(_raw.weft_preset_info))
         out = ctypes.c_void_p()
-        check(_raw.weft_model_decoder, encode(text), config.pointer, ctypes.byref(out), ctypes.byref(info))
+        check(function, *arguments, ctypes.byref(out), ctypes.byref(info))
         model = cls(out.value)
         model.preset_info = result(info)
         return model

@@ -347,6 +347,17 @@ impl Preset {
         Ok(Preset::of(raw, info))
     }
 
+    /// Makes a preset with tokens for packed samples: a model with the same parameters in which a sample has several sequences, one after another.
+    /// It has a third input, "positions" (I32 [1, seq_len]): that of each token in its sequence, from 0. Targets of padding are -1.
+    pub fn packed(text: &str, seq_len: usize, stages: u32) -> Result<Preset> {
+        let text = c_string(text)?;
+        let mut raw = null_mut();
+        let mut info: sys::weft_preset_info = unsafe { std::mem::zeroed() };
+        info.size = size_of::<sys::weft_preset_info>() as u32;
+        attempt(|err| unsafe { sys::weft_model_packed(text.as_ptr(), seq_len as i64, stages, &mut raw, &mut info, err) })?;
+        Ok(Preset::of(raw, info))
+    }
+
     /// Makes the decoder of a preset with tokens: a model with the same parameters that keeps the keys and values of `sequences` sequences of
     /// `context` positions (0: the context of the model) between forward steps. A sample is a token. Inputs, all I32 [1, 1]: "tokens"; "positions",
     /// of each in its sequence, from 0; "sequences", from 0, or -1 for a sample without a sequence. Output: logits.

@@ -134,6 +134,15 @@ fn linear_nodes_get_adapters() -> weft::Result<()> {
 }
 
 #[test]
+fn a_packed_sample_has_positions() -> weft::Result<()> {
+    let packed = Preset::packed("gpt-nano:blocks=1,width=32,heads=2", 16, 1)?;
+    assert_eq!(packed.seq_len, 16);
+    assert_eq!(packed.model.items(ItemKind::Input).last().map(|input| input.name.as_str()), Some("positions"));
+    assert_eq!(Preset::packed("mlp", 0, 1).err().unwrap().status(), Status::Invalid);
+    Ok(())
+}
+
+#[test]
 fn a_decoder_continues_sequences() -> weft::Result<()> {
     let mut decoder = Preset::decoder("gpt-nano:blocks=2,width=32,heads=2,context=20", 2, 0, false)?;
     assert_eq!(decoder.seq_len, 20);
