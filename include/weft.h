@@ -890,6 +890,8 @@ typedef struct weft_data_config {
   int64_t vocabulary, seq_len;   /**< of tokens; 0: rows of numbers, and `path` is NULL */
   int64_t width;              /**< of rows */
   const weft_tokenizer *tokenizer;   /**< for text; used only by weft_data_open */
+  uint32_t packed;            /**< NAME.jsonl: not 0: a window may have several samples, for weft_model_packed */
+  uint32_t reserved;          /**< 0 */
 } weft_data_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_data_config_init(weft_data_config *config, size_t size);
@@ -898,22 +900,33 @@ WEFT_API void weft_data_config_init(weft_data_config *config, size_t size);
  * Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text
  * are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the
  * prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after
- * the sample, are -1, which the loss does not count. A sample of more than seq_len + 1 tokens is refused. Owner: caller; free with
- * weft_data_free. Thread: any.
+ * the sample, are -1, which the loss does not count. A sample of more than seq_len + 1 tokens is refused. A window is one sample or, if
+ * `packed` is not 0, as many as it has room for; eval_share is a share of the samples. Owner: caller; free with weft_data_free. Thread: any.
  */
 WEFT_API weft_status weft_data_open(const weft_data_config *config, weft_data **out, weft_error *err);
 /** NULL is a no-op. Thread: owner. */
 WEFT_API void weft_data_free(weft_data *data);
 /**
  * Fills the two inputs of a preset with samples, which dimension 0 counts. Sample j is the window at an offset that is drawn for (seed, step,
- * j), or a sample of NAME.jsonl that is drawn so; its target is the same window one token later. Thread: any.
+ * j); its target is the same window one token later. The windows of NAME.jsonl take turns, in a new order that is drawn from the seed each
+ * time all have been used, if every step has as many samples. Thread: any.
  */
 WEFT_API weft_status weft_data_sample(const weft_data *data, uint64_t seed, uint64_t step, weft_tensor *x, weft_tensor *target,
                                       weft_error *err);
-/** The number of consecutive windows, or samples, of held-out data; 0: there is none. Thread: any. */
+/**
+ * Fills the third input of weft_model_packed, i32[samples, seq_len], for the windows that weft_data_sample gives for the same numbers: the
+ * position of each token in its sequence. Thread: any.
+ */
+WEFT_API weft_status weft_data_positions(const weft_data *data, uint64_t seed, uint64_t step, weft_tensor *positions, weft_error *err);
+/** The number of windows of held-out data; 0: there is none. Thread: any. */
 WEFT_API int64_t weft_data_eval_windows(const weft_data *data);
-/** Fills the two inputs with held-out windows or samples, starting at `first`. Thread: any. */
+/**
+ * Fills the two inputs with held-out windows, starting at `first`, which must be one. Those of tokens may be fewer than the tensors have room
+ * for; the rest is padding, whose targets are -1. Thread: any.
+ */
 WEFT_API weft_status weft_data_eval(const weft_data *data, int64_t first, weft_tensor *x, weft_tensor *target, weft_error *err);
+/** Fills the third input of weft_model_packed for the windows of weft_data_eval. Thread: any. */
+WEFT_API weft_status weft_data_eval_positions(const weft_data *data, int64_t first, weft_tensor *positions, weft_error *err);
 
 /* ---- tokenizers --------------------------------------------------------------------------------------------------------------- */
 

@@ -19,6 +19,7 @@ type DataConfig struct {
 	Width              int        // of rows
 	Tokenizer          *Tokenizer // for text; used only by OpenData
 	EndToken           *int32     // NAME.jsonl: the token after each completion; nil: none
+	Packed             bool       // NAME.jsonl: a window may have several samples, for NewPacked
 }
 
 // Data returns the data configuration of a preset; a program adds the paths.
@@ -42,6 +43,9 @@ func OpenData(config DataConfig) (*Data, error) {
 	c.vocabulary, c.seq_len, c.width = C.int64_t(config.Vocabulary), C.int64_t(config.SeqLen), C.int64_t(config.Width)
 	if config.EndToken != nil {
 		c.end_token = C.int32_t(*config.EndToken)
+	}
+	if config.Packed {
+		c.packed = 1
 	}
 	if t := config.Tokenizer; t != nil {
 		t.mu.RLock()
@@ -75,6 +79,22 @@ func (d *Data) Sample(seed, step uint64, x, target *Tensor) error {
 	defer d.mu.RUnlock()
 	err := newError()
 	return failed(C.weft_data_sample(d.c, C.uint64_t(seed), C.uint64_t(step), x.c, target.c, err), err)
+}
+
+// Positions fills the third input of NewPacked for the windows of Sample: the position of each token in its sequence.
+func (d *Data) Positions(seed, step uint64, positions *Tensor) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	err := newError()
+	return failed(C.weft_data_positions(d.c, C.uint64_t(seed), C.uint64_t(step), positions.c, err), err)
+}
+
+// EvalPositions fills the third input of NewPacked for the windows of Eval.
+func (d *Data) EvalPositions(first int, positions *Tensor) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	err := newError()
+	return failed(C.weft_data_eval_positions(d.c, C.int64_t(first), positions.c, err), err)
 }
 
 // EvalWindows returns the number of consecutive windows of held-out data; 0: there is none.

@@ -1,8 +1,10 @@
 package weft_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"weft"
@@ -79,5 +81,39 @@ func TestSamplesOfTextAreLearnedFromTheCompletionOn(t *testing.T) {
 	}
 	if y.Int32()[0] != -1 || ends != 1 {
 		t.Errorf("targets %v", y.Int32())
+	}
+}
+
+func TestPackedSamplesHavePositions(t *testing.T) {
+	tokenizer, err := weft.OpenTokenizer("../../tests/data/tokenizers/byte_fallback")
+	try(t, err)
+	defer tokenizer.Close()
+	path := filepath.Join(t.TempDir(), "a.jsonl")
+	sample := `{"prompt": "a", "completion": "b"}` + "\n"
+	try(t, os.WriteFile(path, []byte(sample+sample), 0o600))
+	data, err := weft.OpenData(weft.DataConfig{Path: path, EvalPath: path, Vocabulary: 520, SeqLen: 16, Tokenizer: tokenizer, Packed: true})
+	try(t, err)
+	defer data.Close()
+	if windows := data.EvalWindows(); windows != 1 {
+		t.Error(windows)
+	}
+	x, err := weft.NewTensor(weft.I32, 1, 16)
+	try(t, err)
+	y, err := weft.NewTensor(weft.I32, 1, 16)
+	try(t, err)
+	positions, err := weft.NewTensor(weft.I32, 1, 16)
+	try(t, err)
+	try(t, data.Sample(0, 0, x, y))
+	try(t, data.Positions(0, 0, positions))
+	second := 1
+	for positions.Int32()[second] != 0 {
+		second++
+	}
+	if second < 2 || !reflect.DeepEqual(x.Int32()[:second], x.Int32()[second:2*second]) || positions.Int32()[second+1] != 1 {
+		t.Error(x.Int32(), positions.Int32())
+	}
+	try(t, data.EvalPositions(0, positions))
+	if err := data.EvalPositions(1, positions); !errors.Is(err, weft.EINVAL) {
+		t.Error(err)
 	}
 }

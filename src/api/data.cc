@@ -1,5 +1,6 @@
 // Training data of the presets: windows of a token file, samples of a file, or synthetic ones.
 #include <algorithm>
+#include <numeric>
 
 #include "api/handles.h"
 #include "base/rng.h"
@@ -69,8 +70,11 @@ Result<weft_data_config> check_data(const weft_data_config* config) {
 Status open_source(const char* path, const weft_data_config& c, double held_out,
                    std::unique_ptr<SampleSource>& out) {
   if (is_json_samples(path)) {
-    const JsonSampleOptions options{
-        .vocabulary = c.vocabulary, .length = c.seq_len, .end = c.end_token, .held_out = held_out};
+    const JsonSampleOptions options{.vocabulary = c.vocabulary,
+                                    .length = c.seq_len,
+                                    .end = c.end_token,
+                                    .packed = c.packed != 0,
+                                    .held_out = held_out};
     WEFT_TRY_ASSIGN(JsonSamples samples, JsonSamples::open(path, *c.tokenizer->tokenizer, options));
     out = std::make_unique<JsonSamples>(std::move(samples));
     return {};
@@ -96,6 +100,21 @@ Result<int64_t> check_pair(const weft_data& data, const weft_tensor* x, const we
       return Status(Code::invalid,
                     cat("the data is ", expected.text(), ", a tensor ", t->desc.text()));
   return expected.shape[0];
+}
+
+Result<int64_t> check_positions(const weft_data& data, const weft_tensor* positions) {
+  WEFT_TRY(require(positions, "positions"));
+  if (data.vocabulary == 0) return Status(Code::invalid, "data of rows has no positions");
+  const Desc expected{DType::i32, {positions->desc.shape[0], data.seq_len}};
+  if (!(positions->desc == expected))
+    return Status(Code::invalid, cat("the data is ", expected.text(), ", the positions are ",
+                                     positions->desc.text()));
+  return expected.shape[0];
+}
+
+// A row of tokens, targets or positions.
+int32_t* row_of(const weft_data& data, const weft_tensor& tensor, int64_t row) {
+  return static_cast<int32_t*>(tensor.data) + row * data.seq_len;
 }
 
 // Rows: x is drawn from N(0, 1). Its target is x shifted by one column, with 0 in place of negative
@@ -141,6 +160,16 @@ int64_t eval_windows(const weft_data& data) {
   return data.train ? data.held_out()->evaluations() : kSyntheticWindows;
 }
 
+// How many of so many windows from `first` on there are. Those of tokens may be fewer.
+Result<int64_t> check_held_out(const weft_data& data, int64_t first, int64_t samples) {
+  const int64_t all = eval_windows(data);
+  const bool rows = data.vocabulary == 0;
+  if (first < 0 || (samples > 0 && first >= all) || (rows && first > all - samples))
+    return Status(Code::invalid, cat(samples, " held-out windows from ", first,
+                                     " on are asked for, there are ", all));
+  return std::min(samples, all - first);
+}
+
 }  // namespace
 
 weft_status weft_data_open(const weft_data_config* config, weft_data** out, weft_error* err) {
@@ -167,9 +196,24 @@ weft_status weft_data_sample(const weft_data* data, uint64_t seed, uint64_t step
     WEFT_TRY_ASSIGN(const int64_t samples, check_pair(*data, x, target));
     if (!data->train) return draw(*data, seed, step, 0, samples, *x, *target), Status();
     for (int64_t j = 0; j < samples; ++j)
-      WEFT_TRY(data->train->training(seed, step, static_cast<uint64_t>(j),
-                                     static_cast<int32_t*>(x->data) + j * data->seq_len,
-                                     static_cast<int32_t*>(target->data) + j * data->seq_len));
+      WEFT_TRY(data->train->read(data->train->training(seed, step, j, samples),
+                                 row_of(*data, *x, j), row_of(*data, *target, j)));
+    return {};
+  });
+}
+
+weft_status weft_data_positions(const weft_data* data, uint64_t seed, uint64_t step,
+                                weft_tensor* positions, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(data, "data"));
+    WEFT_TRY_ASSIGN(const int64_t samples, check_positions(*data, positions));
+    for (int64_t j = 0; j < samples; ++j) {
+      int32_t* row = row_of(*data, *positions, j);
+      if (data->train)
+        data->train->positions(data->train->training(seed, step, j, samples), row);
+      else
+        std::iota(row, row + data->seq_len, 0);
+    }
     return {};
   });
 }
@@ -181,14 +225,32 @@ weft_status weft_data_eval(const weft_data* data, int64_t first, weft_tensor* x,
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(data, "data"));
     WEFT_TRY_ASSIGN(const int64_t samples, check_pair(*data, x, target));
-    if (first < 0 || first > eval_windows(*data) - samples)
-      return Status(Code::invalid, cat(samples, " held-out windows from ", first,
-                                       " on are asked for, there are ", eval_windows(*data)));
-    if (!data->train) return draw(*data, 0, kHeldOut, first, samples, *x, *target), Status();
-    for (int64_t j = 0; j < samples; ++j)
-      WEFT_TRY(data->held_out()->evaluation(
-          first + j, static_cast<int32_t*>(x->data) + j * data->seq_len,
-          static_cast<int32_t*>(target->data) + j * data->seq_len));
+    WEFT_TRY_ASSIGN(const int64_t held, check_held_out(*data, first, samples));
+    if (!data->train) draw(*data, 0, kHeldOut, first, held, *x, *target);
+    for (int64_t j = 0; j < held && data->train; ++j)
+      WEFT_TRY(data->held_out()->read(data->held_out()->evaluation(first + j), row_of(*data, *x, j),
+                                      row_of(*data, *target, j)));
+    std::fill(row_of(*data, *x, held), row_of(*data, *x, samples), 0);
+    std::fill(row_of(*data, *target, held), row_of(*data, *target, samples), -1);
+    return {};
+  });
+}
+
+weft_status weft_data_eval_positions(const weft_data* data, int64_t first, weft_tensor* positions,
+                                     weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(data, "data"));
+    WEFT_TRY_ASSIGN(const int64_t samples, check_positions(*data, positions));
+    WEFT_TRY_ASSIGN(const int64_t held, check_held_out(*data, first, samples));
+    for (int64_t j = 0; j < samples; ++j) {
+      int32_t* row = row_of(*data, *positions, j);
+      if (j >= held)
+        std::fill_n(row, data->seq_len, 0);
+      else if (data->train)
+        data->held_out()->positions(data->held_out()->evaluation(first + j), row);
+      else
+        std::iota(row, row + data->seq_len, 0);
+    }
     return {};
   });
 }

@@ -1,6 +1,9 @@
 #include "base/rng.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/plain_math.h"
@@ -58,6 +61,22 @@ uint64_t Stream::below(uint64_t index, uint64_t bound) const {
   const uint64_t word = (uint64_t{words[0]} << 32) | words[1];
   __extension__ using Wide = unsigned __int128;
   return static_cast<uint64_t>((static_cast<Wide>(word) * bound) >> 64);
+}
+
+// A Feistel network permutes the numbers of twice `half` bits. One that is not less than `count` is
+// permuted again, until it is.
+uint64_t Stream::shuffled(uint64_t index, uint64_t count) const {
+  constexpr uint64_t kRounds = 6;
+  const int half = std::max(1, (static_cast<int>(std::bit_width(count - 1)) + 1) / 2);
+  const uint64_t mask = (uint64_t{1} << half) - 1;
+  uint64_t left = index >> half, right = index & mask;
+  do {
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      const uint64_t mixed = left ^ (draw(round << 32 | right)[0] & mask);
+      left = std::exchange(right, mixed);
+    }
+  } while ((left << half | right) >= count);
+  return left << half | right;
 }
 
 }  // namespace weft

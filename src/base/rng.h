@@ -31,6 +31,8 @@ class Stream {
   std::array<double, 2> normal(uint64_t index) const;
   // Uniform integer in [0, bound), bound > 0; bias below 2^-32 of a step.
   uint64_t below(uint64_t index, uint64_t bound) const;
+  // The numbers 0 to count - 1 in a drawn order: that at `index`, which is less than `count`.
+  uint64_t shuffled(uint64_t index, uint64_t count) const;
 
  private:
   Stream(uint64_t key, uint64_t high) : key_(key), high_(high) {}

@@ -156,8 +156,8 @@ Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stag
   if (const std::string fault = read_train_what(options.train, what); !fault.empty())
     return {kUsage, "--train: " + fault, ""};
   CLI_TRY(add_adapters(what, text));
-  CLI_CALL(
-      weft_model_preset(text.c_str(), options.seq_len, stages, Out(out.model), &out.info, &err));
+  const auto make = options.packed ? weft_model_packed : weft_model_preset;
+  CLI_CALL(make(text.c_str(), options.seq_len, stages, Out(out.model), &out.info, &err));
   return {};
 }
 
@@ -281,10 +281,10 @@ Outcome settle_choices(const ModelOptions& model, PlanOptions& options,
   return {};
 }
 
-Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples,
-                  TensorPtr (&out)[2]) {
+Outcome make_part(std::span<const TensorPtr> whole, int64_t first, int64_t samples,
+                  std::span<TensorPtr> out) {
   weft_error err = sized<weft_error>();
-  for (size_t i = 0; i < 2; ++i) {
+  for (size_t i = 0; i < whole.size(); ++i) {
     weft_desc desc = weft_tensor_desc(whole[i].get());
     constexpr int64_t kElement = 4;  // of both types of inputs
     char* data =
@@ -295,7 +295,7 @@ Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples,
   return {};
 }
 
-Outcome make_inputs(const weft_preset_info& info, int64_t samples, TensorPtr (&out)[2]) {
+Outcome make_inputs(const weft_preset_info& info, int64_t samples, std::span<TensorPtr> out) {
   weft_error err = sized<weft_error>();
   weft_desc desc = {};
   desc.dtype = info.tokens ? WEFT_I32 : WEFT_F32;

@@ -1,6 +1,8 @@
 // Makes a model and a plan from options, for train, generate and plan.
 #pragma once
 
+#include <span>
+
 #include "cli/handles.h"
 #include "cli/options.h"
 #include "cli/parameter_groups.h"
@@ -69,10 +71,11 @@ Outcome check_same_weights(const std::string& model, const std::string& source,
 Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out,
                         weft_checkpoint_info& info);
 
-// Makes a view of `samples` samples of such a pair, starting at `first`. The pair must outlive it.
-Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples, TensorPtr (&out)[2]);
+// Makes a view of `samples` samples of such inputs, starting at `first`. They must outlive it.
+Outcome make_part(std::span<const TensorPtr> whole, int64_t first, int64_t samples,
+                  std::span<TensorPtr> out);
 
-// Makes the pair of input tensors of a preset for a number of samples.
-Outcome make_inputs(const weft_preset_info& info, int64_t samples, TensorPtr (&out)[2]);
+// Makes the input tensors of a preset, two or three, for a number of samples.
+Outcome make_inputs(const weft_preset_info& info, int64_t samples, std::span<TensorPtr> out);
 
 }  // namespace weft::cli

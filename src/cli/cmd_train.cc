@@ -28,6 +28,12 @@ bool is_the_same(const std::string& path, const std::string& other) {
   return std::filesystem::equivalent(path, other, ignored);
 }
 
+// Sets what follows from other options.
+void complete_model(TrainOptions& options) {
+  options.model.train = options.optimizer.train;
+  options.model.packed = options.data.has_json();
+}
+
 // The settings of the checkpoint are the defaults of all options.
 Outcome Train::resume(CheckpointPtr& checkpoint) {
   weft_checkpoint_info info = sized<weft_checkpoint_info>();
@@ -44,7 +50,7 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
     options.data.tokenizer = kept;
   CLI_TRY(settle_mesh(settings, options.plan));
   forget_options(settings, options.plan);
-  options.model.train = options.optimizer.train;
+  complete_model(options);
   if (options.model.model.empty()) {
     if (info.model) options.model.model = info.model;
   } else if (info.model) {
@@ -99,7 +105,7 @@ Outcome Train::train() {
   CLI_TRY(check_cluster(settings, options.plan));
   CLI_TRY(settle_mesh(settings, options.plan));
   settle_defaults(settings, options.plan, options.optimizer);
-  options.model.train = options.optimizer.train;
+  complete_model(options);
   if (options.steps > 0) CLI_TRY(check_curve(options.optimizer, options.steps));
   CLI_TRY(settle_choices(options.model, options.plan, options.optimizer, options.steps));
   CLI_TRY(set_ranks(options.launch, options.plan.ranks));

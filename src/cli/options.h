@@ -26,6 +26,7 @@ struct ModelOptions {
   double dropout = -1;        // below 0: that of the model
   std::string train = "all";  // --train, which may add adapters
   std::string adapter;        // a directory of PEFT, whose adapters MODEL gets
+  bool packed = false;        // a sample may have several sequences
 };
 
 struct PlanOptions {

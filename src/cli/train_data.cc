@@ -57,13 +57,29 @@ Outcome open_data(const DataOptions& options, const weft_preset_info& model,
     CLI_TRY(open_tokenizer(options.tokenizer, model.vocabulary, tokenizer));
   config.tokenizer = tokenizer.get();
   config.end_token = options.end_token;
+  config.packed = options.has_json();
   CLI_CALL(weft_data_open(&config, Out(out), &err));
   const int64_t windows = weft_data_eval_windows(out.get());
-  if (!options.eval.empty() && windows < micro_batch_size)
+  if (!options.eval.empty() && !model.tokens && windows < micro_batch_size)
     return {kBadInput,
             "--eval holds out " + std::to_string(windows) + " samples, expected at least the " +
                 std::to_string(micro_batch_size) + " of one micro-batch",
             "hold out more data, or reduce --micro-batch-size"};
+  return {};
+}
+
+Outcome fill_samples(const weft_data* data, uint64_t seed, uint64_t step,
+                     std::span<const TensorPtr> inputs) {
+  weft_error err = sized<weft_error>();
+  CLI_CALL(weft_data_sample(data, seed, step, inputs[0].get(), inputs[1].get(), &err));
+  if (inputs.size() > 2) CLI_CALL(weft_data_positions(data, seed, step, inputs[2].get(), &err));
+  return {};
+}
+
+Outcome fill_held_out(const weft_data* data, int64_t first, std::span<const TensorPtr> inputs) {
+  weft_error err = sized<weft_error>();
+  CLI_CALL(weft_data_eval(data, first, inputs[0].get(), inputs[1].get(), &err));
+  if (inputs.size() > 2) CLI_CALL(weft_data_eval_positions(data, first, inputs[2].get(), &err));
   return {};
 }
 

@@ -67,6 +67,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(check_writable(options_.checkpoint));
   CLI_TRY(check_place(options_.trace));
   CLI_TRY(announce());
+  inputs_.resize(options_.model.packed ? 3 : 2);
   CLI_TRY(make_inputs(built_.info, samples_of_update() * weft_plan_updates(built_.plan.get()),
                       inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
@@ -227,10 +228,13 @@ Outcome Trainer::next(weft_event& event) {
   }
 }
 
-Outcome Trainer::drive(weft_tensor* const (&inputs)[2], weft_step_mode mode, Events& events) {
+Outcome Trainer::drive(std::span<const TensorPtr> inputs, weft_step_mode mode, Events& events) {
   weft_event& event = events.last;
   weft_error err = sized<weft_error>();
-  CLI_CALL(weft_run_submit(run_.get(), inputs, 2, mode, step_, &err));
+  std::vector<weft_tensor*> tensors;
+  for (const TensorPtr& input : inputs) tensors.push_back(input.get());
+  CLI_CALL(weft_run_submit(run_.get(), tensors.data(), static_cast<uint32_t>(tensors.size()), mode,
+                           step_, &err));
   for (;;) {
     CLI_TRY(next(event));
     if (event.kind == WEFT_EVENT_DONE) return {};
@@ -247,14 +251,12 @@ Outcome Trainer::drive(weft_tensor* const (&inputs)[2], weft_step_mode mode, Eve
 // Fills the inputs update by update, so that the samples of an update do not depend on the number
 // of updates per submission.
 Outcome Trainer::sample(int64_t updates) {
-  weft_error err = sized<weft_error>();
   for (int64_t u = 0; u < updates; ++u) {
-    TensorPtr part[2];
+    std::vector<TensorPtr> part(inputs_.size());
     CLI_TRY(make_part(inputs_, u * samples_of_update(), samples_of_update(), part));
     const uint64_t step = step_ + static_cast<uint64_t>(u);
-    const weft_status status =
-        weft_data_sample(data_.get(), options_.plan.seed, step, part[0].get(), part[1].get(), &err);
-    if (status < 0) return save_before(failed(status, err));
+    const Outcome filled = fill_samples(data_.get(), options_.plan.seed, step, part);
+    if (!filled.ok()) return save_before(filled);
   }
   return {};
 }
@@ -265,12 +267,12 @@ Outcome Trainer::step() {
   const uint64_t updates =
       std::min<uint64_t>(weft_plan_updates(built_.plan.get()), options_.steps - step_);
   CLI_TRY(sample(static_cast<int64_t>(updates)));
-  TensorPtr whole[2];
+  std::vector<TensorPtr> whole(inputs_.size());
   CLI_TRY(make_part(inputs_, 0, static_cast<int64_t>(updates) * samples_of_update(), whole));
   Events events;
   report_->begin(step_ + 1, step_ + updates, updates * options_.plan.micro_batches);
   computes_step_ = true;
-  CLI_TRY(drive({whole[0].get(), whole[1].get()}, WEFT_TRAIN, events));
+  CLI_TRY(drive(whole, WEFT_TRAIN, events));
   computes_step_ = false;
   if (events.updates.empty()) events.updates.push_back(events.last);
   before_ = step_;
@@ -310,32 +312,32 @@ Outcome Trainer::check_finite(const weft_event& update) const {
           "a lower --lr or --clip, or a --warmup, may help"};
 }
 
-// Evaluates all whole micro-batches of the held-out data.
 // What the loss of these samples was divided by. Targets of -1 are not counted.
-double Trainer::counted_targets(const weft_tensor* targets, int64_t samples) const {
-  if (!built_.info.tokens) return static_cast<double>(samples);
+double Trainer::counted_targets(const weft_tensor* targets) const {
+  const weft_desc desc = weft_tensor_desc(targets);
+  if (!built_.info.tokens) return static_cast<double>(desc.dims[0]);
   const auto* ids = static_cast<const int32_t*>(weft_tensor_data(targets));
-  const int64_t all = samples * built_.info.seq_len;
+  const int64_t all = desc.dims[0] * desc.dims[1];
   return static_cast<double>(all - std::count(ids, ids + all, -1));
 }
 
+// Evaluates all held-out tokens, or all whole micro-batches of rows.
 Outcome Trainer::evaluate() {
   if (options_.data.eval.empty() || evaluated_ == step_) return {};
-  weft_error err = sized<weft_error>();
   const int64_t size = options_.plan.micro_batch_size,
                 most = samples_of_update() * weft_plan_updates(built_.plan.get());
-  const int64_t windows = weft_data_eval_windows(data_.get()) / size * size;
+  const int64_t all = weft_data_eval_windows(data_.get()),
+                windows = built_.info.tokens ? all : all / size * size;
   double sum = 0, count = 0;
   for (int64_t first = 0; first < windows; first += most) {
-    const int64_t samples = std::min(most, windows - first);
-    TensorPtr part[2];
+    const int64_t samples = std::min(most, (windows - first + size - 1) / size * size);
+    std::vector<TensorPtr> part(inputs_.size());
     CLI_TRY(make_inputs(built_.info, samples, part));
-    const weft_status status =
-        weft_data_eval(data_.get(), first, part[0].get(), part[1].get(), &err);
-    if (status < 0) return save_before(failed(status, err));
+    const Outcome filled = fill_held_out(data_.get(), first, part);
+    if (!filled.ok()) return save_before(filled);
     Events events;
-    CLI_TRY(drive({part[0].get(), part[1].get()}, WEFT_EVAL, events));
-    const double targets = counted_targets(part[1].get(), samples);
+    CLI_TRY(drive(part, WEFT_EVAL, events));
+    const double targets = counted_targets(part[1].get());
     sum += events.last.loss * targets;
     count += targets;
     if (stop_signal()) return {};

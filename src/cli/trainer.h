@@ -42,7 +42,7 @@ class Trainer {
   Outcome check_finite(const weft_event& update) const;
   Outcome step();
   Outcome sample(int64_t updates);
-  double counted_targets(const weft_tensor* targets, int64_t samples) const;
+  double counted_targets(const weft_tensor* targets) const;
   Outcome evaluate();
   Outcome save();
   void take_saved(const weft_event& event);
@@ -59,7 +59,7 @@ class Trainer {
   // Waits for the next event, and handles the first signal meanwhile.
   Outcome next(weft_event& event);
   // Submits a step and waits for its final event.
-  Outcome drive(weft_tensor* const (&inputs)[2], weft_step_mode mode, Events& events);
+  Outcome drive(std::span<const TensorPtr> inputs, weft_step_mode mode, Events& events);
   // Whether the last steps (several after a segment) include a multiple of `every`.
   bool due(uint64_t every) const { return every > 0 && step_ / every > before_ / every; }
   int64_t samples_of_update() const {
@@ -75,7 +75,7 @@ class Trainer {
   DataPtr data_;
   Ranks ranks_;
   RunPtr run_;
-  TensorPtr inputs_[2];
+  std::vector<TensorPtr> inputs_;  // tokens, targets, and positions if samples are packed
   std::unique_ptr<Report> report_;
   bool computes_step_ = false, answered_ = false;  // the first signal
   uint64_t step_ = 0,

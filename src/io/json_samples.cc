@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/rng.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "io/packing.h"
 #include "io/strict_json.h"
 
 namespace weft {
@@ -59,18 +61,31 @@ Status JsonSamples::add(std::string_view line, const Tokenizer& tokenizer,
 
 // One message for all of them: the user changes the file, or the length, once.
 Status JsonSamples::check_lengths(const std::string& path, int64_t length) const {
-  const auto size = [](const Sample& sample) { return sample.end - sample.begin; };
-  const size_t most = static_cast<size_t>(length) + 1;
-  const auto too_long = [&](const Sample& sample) { return size(sample) > most; };
+  const size_t most = static_cast<size_t>(length);
+  const auto too_long = [&](const Sample& sample) { return sample.tokens() > most; };
   const auto first = std::find_if(samples_.begin(), samples_.end(), too_long);
   if (first == samples_.end()) return {};
   const auto longest =
       std::max_element(samples_.begin(), samples_.end(),
-                       [&](const Sample& a, const Sample& b) { return size(a) < size(b); });
-  return fault(cat(path, ": sample ", first - samples_.begin() + 1, " has ", size(*first),
-                   " tokens, expected at most ", most, " for sequences of ", length, "; ",
+                       [](const Sample& a, const Sample& b) { return a.tokens() < b.tokens(); });
+  return fault(cat(path, ": sample ", first - samples_.begin() + 1, " has ", first->tokens() + 1,
+                   " tokens, expected at most ", most + 1, " for sequences of ", length, "; ",
                    std::count_if(first, samples_.end(), too_long), " of ", samples_.size(),
-                   " samples are longer, the longest has ", size(*longest)));
+                   " samples are longer, the longest has ", longest->tokens() + 1));
+}
+
+void JsonSamples::add_windows(size_t begin, size_t end, bool packed) {
+  std::vector<size_t> lengths;
+  for (size_t i = begin; i < end; ++i) lengths.push_back(samples_[i].tokens());
+  std::vector<std::vector<size_t>> windows;
+  if (packed)
+    windows = pack_windows(lengths, static_cast<size_t>(length_));
+  else
+    for (size_t i = 0; i < lengths.size(); ++i) windows.push_back({i});
+  for (std::vector<size_t>& window : windows) {
+    for (size_t& sample : window) sample += begin;
+    windows_.push_back(std::move(window));
+  }
 }
 
 Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& tokenizer,
@@ -88,40 +103,47 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
       return status.within(cat(path, ": line ", number));
   }
   WEFT_TRY(out.check_lengths(path, options.length));
-  const auto count = static_cast<int64_t>(out.samples_.size());
-  out.held_out_ = static_cast<int64_t>(std::floor(static_cast<double>(count) * options.held_out));
+  const size_t count = out.samples_.size();
+  const auto held = static_cast<size_t>(std::floor(static_cast<double>(count) * options.held_out));
   const bool trains = options.held_out<1, evaluates = options.held_out> 0;
-  if ((trains && count == out.held_out_) || (evaluates && out.held_out_ == 0))
-    return fault(cat(path, ": has ", count, " samples, of which ", out.held_out_,
+  if ((trains && count == held) || (evaluates && held == 0))
+    return fault(cat(path, ": has ", count, " samples, of which ", held,
                      " are held out, expected at least 1", trains ? " for training" : "",
                      evaluates ? cat(trains ? " and 1" : "", " held out") : ""));
+  out.add_windows(0, count - held, options.packed);
+  out.trained_ = out.windows();
+  out.add_windows(count - held, count, options.packed);
   return out;
 }
 
-void JsonSamples::write(const Sample& sample, int32_t* tokens, int32_t* targets) const {
+int64_t JsonSamples::training(uint64_t seed, uint64_t step, int64_t sample, int64_t samples) const {
+  const auto count = static_cast<uint64_t>(trained_);
+  const uint64_t number = step * static_cast<uint64_t>(samples) + static_cast<uint64_t>(sample);
+  const Stream pass = Stream::data(seed, number / count);
+  return static_cast<int64_t>(pass.shuffled(number % count, count));
+}
+
+Status JsonSamples::read(int64_t window, int32_t* tokens, int32_t* targets) const {
   constexpr int32_t kPadding = 0, kNotCounted = -1;
   std::fill_n(tokens, length_, kPadding);
   std::fill_n(targets, length_, kNotCounted);
-  for (size_t i = sample.begin; i + 1 < sample.end; ++i) {
-    tokens[i - sample.begin] = ids_[i];
-    if (i + 1 >= sample.answer) targets[i - sample.begin] = ids_[i + 1];
+  for (const size_t number : windows_[static_cast<size_t>(window)]) {
+    const Sample& sample = samples_[number];
+    for (size_t i = sample.begin; i + 1 < sample.end; ++i) {
+      *tokens++ = ids_[i];
+      *targets++ = i + 1 < sample.answer ? kNotCounted : ids_[i + 1];
+    }
   }
-}
-
-Status JsonSamples::training(uint64_t seed, uint64_t step, uint64_t sample, int32_t* tokens,
-                             int32_t* targets) const {
-  const auto count = static_cast<int64_t>(samples_.size()) - held_out_;
-  const uint64_t drawn = Stream::data(seed, step).below(sample, static_cast<uint64_t>(count));
-  write(samples_[drawn], tokens, targets);
   return {};
 }
 
-Status JsonSamples::evaluation(int64_t index, int32_t* tokens, int32_t* targets) const {
-  if (index < 0 || index >= held_out_)
-    return Status(Code::invalid,
-                  cat("held-out sample ", index, " was requested, but there are ", held_out_));
-  write(samples_[samples_.size() - static_cast<size_t>(held_out_ - index)], tokens, targets);
-  return {};
+void JsonSamples::positions(int64_t window, int32_t* out) const {
+  std::fill_n(out, length_, 0);
+  for (const size_t number : windows_[static_cast<size_t>(window)]) {
+    const size_t tokens = samples_[number].tokens();
+    std::iota(out, out + tokens, 0);
+    out += tokens;
+  }
 }
 
 }  // namespace weft

@@ -14,39 +14,47 @@ namespace weft {
 
 struct JsonSampleOptions {
   int64_t vocabulary = 0;
-  int64_t length = 0;   // tokens of a row; the ids of a sample are at most one more
+  int64_t length = 0;   // tokens of a window; the ids of a sample are at most one more
   int32_t end = -1;     // the token after a completion; -1: none
+  bool packed = false;  // a window may have several samples
   double held_out = 0;  // share of the samples, at the end of the file; 1: all
 };
 
 inline bool is_json_samples(std::string_view path) { return path.ends_with(".jsonl"); }
 
-// The ids of all samples are in memory.
+// Windows of whole samples; places are their numbers. The ids of all samples are in memory.
 class JsonSamples final : public SampleSource {
  public:
   // Fails for a sample that is too long or has no completion, with its line.
   static Result<JsonSamples> open(const std::string& path, const Tokenizer& tokenizer,
                                   const JsonSampleOptions& options);
 
-  // The rest of a row is padding. Targets of the prompt and of padding are -1, which no loss
-  // counts.
-  int64_t evaluations() const override { return held_out_; }
-  Status training(uint64_t seed, uint64_t step, uint64_t sample, int32_t* tokens,
-                  int32_t* targets) const override;
-  Status evaluation(int64_t index, int32_t* tokens, int32_t* targets) const override;
+  int64_t evaluations() const override { return windows() - trained_; }
+  // Each window once before any comes again, in an order that is drawn for each pass.
+  int64_t training(uint64_t seed, uint64_t step, int64_t sample, int64_t samples) const override;
+  int64_t evaluation(int64_t index) const override { return trained_ + index; }
+  // The rest of a window is padding, at position 0. Targets of prompts and of padding are -1, which
+  // no loss counts.
+  Status read(int64_t window, int32_t* tokens, int32_t* targets) const override;
+  void positions(int64_t window, int32_t* out) const override;
 
  private:
   struct Sample {
     size_t begin, answer, end;  // in ids_
+    // The last id is only a target.
+    size_t tokens() const { return end - begin - 1; }
   };
 
   Status add(std::string_view line, const Tokenizer& tokenizer, const JsonSampleOptions& options);
   Status check_lengths(const std::string& path, int64_t length) const;
-  void write(const Sample& sample, int32_t* tokens, int32_t* targets) const;
+  void add_windows(size_t begin, size_t end, bool packed);
+  int64_t windows() const { return static_cast<int64_t>(windows_.size()); }
 
   std::vector<int32_t> ids_;
   std::vector<Sample> samples_;
-  int64_t length_ = 0, held_out_ = 0;
+  std::vector<std::vector<size_t>> windows_;  // the samples of each
+  int64_t length_ = 0;
+  int64_t trained_ = 0;  // windows for training, before those that are held out
 };
 
 }  // namespace weft

@@ -13,11 +13,16 @@ class SampleSource {
 
   // Samples that training never uses.
   virtual int64_t evaluations() const = 0;
-  // The sample that is drawn for these numbers. It depends only on them, so that a resumed run
-  // continues with the same data. A row of tokens and one of targets are written.
-  virtual Status training(uint64_t seed, uint64_t step, uint64_t sample, int32_t* tokens,
-                          int32_t* targets) const = 0;
-  virtual Status evaluation(int64_t index, int32_t* tokens, int32_t* targets) const = 0;
+  // The place in the source of one of the `samples` samples of a training step. It depends only on
+  // these numbers, so that a resumed run continues with the same data.
+  virtual int64_t training(uint64_t seed, uint64_t step, int64_t sample, int64_t samples) const = 0;
+  // That of one of the samples for evaluation, 0 <= index < evaluations().
+  virtual int64_t evaluation(int64_t index) const = 0;
+
+  // Writes the row of tokens at a place, and that of targets.
+  virtual Status read(int64_t place, int32_t* tokens, int32_t* targets) const = 0;
+  // The position of each token in its sequence.
+  virtual void positions(int64_t place, int32_t* out) const = 0;
 };
 
 }  // namespace weft

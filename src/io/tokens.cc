@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -132,22 +133,13 @@ Result<Samples> Samples::make(TokenFile file, int64_t length, double held_out) {
   return out;
 }
 
-int64_t Samples::position(uint64_t seed, uint64_t step, uint64_t sample) const {
+int64_t Samples::training(uint64_t seed, uint64_t step, int64_t sample, int64_t) const {
   return static_cast<int64_t>(
-      Stream::data(seed, step).below(sample, static_cast<uint64_t>(positions())));
+      Stream::data(seed, step)
+          .below(static_cast<uint64_t>(sample), static_cast<uint64_t>(starts())));
 }
 
-Status Samples::training(uint64_t seed, uint64_t step, uint64_t sample, int32_t* tokens,
-                         int32_t* targets) const {
-  return read(position(seed, step, sample), tokens, targets);
-}
-
-Status Samples::evaluation(int64_t index, int32_t* tokens, int32_t* targets) const {
-  if (index < 0 || index >= evaluations_)
-    return Status(Code::invalid, cat(file_.path(), ": evaluation window ", index,
-                                     " was requested, but there are ", evaluations_));
-  return read(boundary_ + index * length_, tokens, targets);
-}
+void Samples::positions(int64_t, int32_t* out) const { std::iota(out, out + length_, 0); }
 
 Status Samples::read(int64_t offset, int32_t* tokens, int32_t* targets) const {
   WEFT_TRY(file_.window(offset, length_, tokens));

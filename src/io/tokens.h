@@ -54,20 +54,18 @@ class Samples final : public SampleSource {
   static Result<Samples> make(TokenFile file, int64_t length, double held_out);
 
   int64_t length() const { return length_; }
-  int64_t positions() const { return boundary_ - length_; }  // where a training sample may begin
+  int64_t starts() const { return boundary_ - length_; }  // where a training sample may begin
   int64_t evaluations() const override { return evaluations_; }
 
-  // The position of a training sample.
-  int64_t position(uint64_t seed, uint64_t step, uint64_t sample) const;
-  Status training(uint64_t seed, uint64_t step, uint64_t sample, int32_t* tokens,
-                  int32_t* targets) const override;
+  // Places are offsets in the file.
+  int64_t training(uint64_t seed, uint64_t step, int64_t sample, int64_t samples) const override;
   // Windows are adjacent: each held-out token except the first is a target once, without a rest
   // that is too short for a window.
-  Status evaluation(int64_t index, int32_t* tokens, int32_t* targets) const override;
+  int64_t evaluation(int64_t index) const override { return boundary_ + index * length_; }
+  Status read(int64_t offset, int32_t* tokens, int32_t* targets) const override;
+  void positions(int64_t offset, int32_t* out) const override;
 
  private:
-  Status read(int64_t offset, int32_t* tokens, int32_t* targets) const;
-
   TokenFile file_;
   int64_t length_ = 0, boundary_ = 0, evaluations_ = 0;
 };

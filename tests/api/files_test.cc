@@ -163,6 +163,49 @@ TEST(Data, TextsAndSamplesAreReadWithATokenizer) {
   EXPECT_TRUE(std::equal(answer, answer + 8, ids(y)));
 }
 
+TEST(Data, PackedSamplesHavePositionsAndHeldOutWindowsArePadded) {
+  const FileDirectory directory;
+  const std::string line = R"({"prompt": "ab", "completion": "b"})",
+                    samples = directory.file("a.jsonl", line + "\n" + line);
+  Error err;
+  const std::string json = R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})";
+  weft_tokenizer* made = nullptr;
+  ASSERT_EQ(weft_tokenizer_parse(json.data(), json.size(), &made, &err), WEFT_OK) << err.text;
+  const std::unique_ptr<weft_tokenizer, void (*)(weft_tokenizer*)> tokenizer(made,
+                                                                             weft_tokenizer_free);
+  weft_data_config config = defaults(weft_data_config_init);
+  config.path = config.eval_path = samples.c_str();
+  config.vocabulary = 2;
+  config.seq_len = 5;
+  config.tokenizer = tokenizer.get();
+  config.packed = 1;
+  weft_data* opened = nullptr;
+  ASSERT_EQ(weft_data_open(&config, &opened, &err), WEFT_OK) << err.text;
+  const DataPtr data(opened);
+  EXPECT_EQ(weft_data_eval_windows(data.get()), 1);
+  const TensorPtr x = zeros({2, 5}, WEFT_I32), y = zeros({2, 5}, WEFT_I32),
+                  p = zeros({2, 5}, WEFT_I32), wrong = zeros({2, 4}, WEFT_I32);
+  using Rows = std::vector<int32_t>;
+  const auto rows = [](const TensorPtr& tensor) {
+    const auto* ids = static_cast<const int32_t*>(weft_tensor_data(tensor.get()));
+    return Rows(ids, ids + 10);
+  };
+  ASSERT_EQ(weft_data_sample(data.get(), 1, 0, x.get(), y.get(), &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_data_positions(data.get(), 1, 0, p.get(), &err), WEFT_OK) << err.text;
+  EXPECT_EQ(rows(x), (Rows{0, 1, 0, 1, 0, 0, 1, 0, 1, 0}));
+  EXPECT_EQ(rows(y), (Rows{-1, 1, -1, 1, -1, -1, 1, -1, 1, -1}));
+  EXPECT_EQ(rows(p), (Rows{0, 1, 0, 1, 0, 0, 1, 0, 1, 0}));
+  ASSERT_EQ(weft_data_eval(data.get(), 0, x.get(), y.get(), &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_data_eval_positions(data.get(), 0, p.get(), &err), WEFT_OK) << err.text;
+  EXPECT_EQ(rows(x), (Rows{0, 1, 0, 1, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(rows(y), (Rows{-1, 1, -1, 1, -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(rows(p), (Rows{0, 1, 0, 1, 0, 0, 0, 0, 0, 0}));
+  expect_error(weft_data_eval_positions(data.get(), 1, p.get(), &err), err, WEFT_EINVAL,
+               {"2 held-out windows from 1 on", "there are 1"});
+  expect_error(weft_data_positions(data.get(), 1, 0, wrong.get(), &err), err, WEFT_EINVAL,
+               {"i32[2,5]", "i32[2,4]"});
+}
+
 TEST(Data, AnIdOutOfRangeAndATensorThatDoesNotFitAreRefused) {
   const FileDirectory directory;
   const std::string path = directory.file(

@@ -84,6 +84,26 @@ class Tokenize(Case):
         for loss in losses:
             self.assertAlmostEqual(loss, losses[0], places=6)
 
+    def test_short_samples_share_windows_on_any_mesh(self):
+        samples = self.path("a.jsonl")
+        with open(samples, "w", encoding="utf-8") as file:
+            for a in range(9):
+                for b in range(a + 1):
+                    file.write(json.dumps({"prompt": f"{a} + {b} = ", "completion": str(a + b)}) + "\n")
+        model = MODEL.replace("VOCABULARY", "522").replace("context=16", "context=64")
+        args = [model, "--data", samples, "--tokenizer", FILES, "--micro-batches", 2, "--micro-batch-size", 1, "--lr", 0.01, "--seed", 3]
+        done = run("train", *args, "--steps", 40, "--eval", 0.25, "--eval-every", 40, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        held = [line["eval_loss"] for line in lines(done.stdout) if "eval_loss" in line]
+        self.assertLess(held[-1], held[0] - 1)
+        args += ["--eval", 0.25, "--gradient-groups", 2, "--tensor", 2]
+        whole = self.train(*args, "--steps", 4)[1]["digest"]
+        for mesh in ["--ranks", 2], ["--mesh", "data=2"], ["--mesh", "tensor=2"]:
+            self.assertEqual(self.train(*args, *mesh, "--steps", 4)[1]["digest"], whole, mesh)
+        self.train(*args, "--steps", 2, "--checkpoint", self.path("ck"))
+        self.assertEqual(self.train("--resume", self.path("ck"), "--steps", 4)[1]["digest"], whole)
+        self.fails(3, "does not take tokens", "train", "mlp", "--data", samples, "--tokenizer", FILES, "--steps", 1)
+
     def test_generated_text_is_decoded(self):
         tokenizer = self.path("tok.json")
         run("tokenizer", "train", self.text, "--vocabulary", 300, "--out", tokenizer)

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "base/rng.h"
 #include "files.h"
 #include "io/tokenizer_json.h"
 
@@ -47,7 +48,8 @@ TEST(JsonSamples, OnlyCompletionsAreTargets) {
   auto samples = open(directory, "\n" + line("Who is it?", " It is I."), {.end = 2});
   ASSERT_TRUE(fine(samples.status()));
   Row tokens(40, -7), targets(40, -7);
-  ASSERT_TRUE(fine(samples.value().training(0, 0, 0, tokens.data(), targets.data())));
+  const int64_t window = samples.value().training(0, 0, 0, 1);
+  ASSERT_TRUE(fine(samples.value().read(window, tokens.data(), targets.data())));
   Row sample = ids_of("Who is it?", true);
   const size_t answer = sample.size();
   EXPECT_EQ(sample.front(), 1);
@@ -66,23 +68,73 @@ TEST(JsonSamples, HeldOutOnesAreAtTheEndAndNeverDrawn) {
   auto samples = open(directory, text, {.held_out = 0.3});
   ASSERT_TRUE(fine(samples.status()));
   ASSERT_EQ(samples.value().evaluations(), 3);
-  const auto shown = [&](const Status& status, const Row& tokens, const Row& targets) {
-    EXPECT_TRUE(fine(status));
+  const auto at = [&](int64_t window) {
+    Row tokens(40), targets(40);
+    EXPECT_TRUE(fine(samples.value().read(window, tokens.data(), targets.data())));
     return std::pair(tokens, targets);
   };
   std::set<std::pair<Row, Row>> held, drawn;
-  Row tokens(40), targets(40);
-  for (int64_t i = 0; i < 3; ++i)
-    held.insert(
-        shown(samples.value().evaluation(i, tokens.data(), targets.data()), tokens, targets));
-  for (uint64_t step = 0; step < 40; ++step)
-    for (uint64_t j = 0; j < 4; ++j)
-      drawn.insert(shown(samples.value().training(5, step, j, tokens.data(), targets.data()),
-                         tokens, targets));
+  for (int64_t i = 0; i < 3; ++i) held.insert(at(samples.value().evaluation(i)));
+  for (uint64_t step = 0; step < 7; ++step)
+    for (int64_t j = 0; j < 4; ++j) drawn.insert(at(samples.value().training(5, step, j, 4)));
   EXPECT_EQ(held.size(), 3u);
   EXPECT_EQ(drawn.size(), 7u);
   for (const auto& sample : held) EXPECT_FALSE(drawn.contains(sample));
-  EXPECT_FALSE(samples.value().evaluation(3, tokens.data(), targets.data()).ok());
+}
+
+TEST(JsonSamples, EachIsDrawnOnceBeforeAnyIsDrawnAgain) {
+  const Directory directory;
+  std::string text;
+  for (int i = 0; i < 6; ++i) text += line("n", std::string(1, static_cast<char>('0' + i)));
+  auto samples = open(directory, text, {});
+  ASSERT_TRUE(fine(samples.status()));
+  std::vector<int64_t> drawn;
+  for (uint64_t step = 0; step < 9; ++step)
+    for (int64_t j = 0; j < 2; ++j) drawn.push_back(samples.value().training(5, step, j, 2));
+  std::set<std::vector<int64_t>> orders;
+  for (auto pass = drawn.begin(); pass != drawn.end(); pass += 6) {
+    orders.insert({pass, pass + 6});
+    EXPECT_EQ(std::set<int64_t>(pass, pass + 6).size(), 6u);
+  }
+  EXPECT_EQ(orders.size(), 3u);
+}
+
+TEST(JsonSamples, ShareWindowsIfTheyArePacked) {
+  const Directory directory;
+  std::string text;
+  const auto length = [](uint64_t i) { return 1 + Stream::data(1, 2).below(i, 30); };
+  for (uint64_t i = 0; i < 100; ++i) text += line("n", std::string(length(i), 'x'));
+  auto alone = open(directory, text, {.end = 2});
+  auto packed = open(directory, text, {.end = 2, .packed = true, .held_out = 0.2});
+  ASSERT_TRUE(fine(alone.status()));
+  ASSERT_TRUE(fine(packed.status()));
+  std::multiset<std::pair<Row, Row>> wanted, found;
+  for (int64_t window = 0; window < 100; ++window) {
+    Row tokens(40), targets(40);
+    ASSERT_TRUE(fine(alone.value().read(window, tokens.data(), targets.data())));
+    wanted.emplace(std::move(tokens), std::move(targets));
+  }
+  int64_t windows = 0;
+  const auto take = [&](int64_t window) {
+    ++windows;
+    Row tokens(40), targets(40), positions(40, -7);
+    ASSERT_TRUE(fine(packed.value().read(window, tokens.data(), targets.data())));
+    packed.value().positions(window, positions.data());
+    for (size_t i = 0; i < 40;) {
+      ASSERT_EQ(positions[i], 0);
+      Row sample(40, 0), answer(40, -1);
+      for (int32_t t = 0; i < 40 && positions[i] == t; ++t, ++i) {
+        sample[static_cast<size_t>(t)] = tokens[i];
+        answer[static_cast<size_t>(t)] = targets[i];
+      }
+      if (answer != Row(40, -1)) found.emplace(std::move(sample), std::move(answer));
+    }
+  };
+  const int64_t held = packed.value().evaluations();
+  for (int64_t i = 0; i < held; ++i) take(packed.value().evaluation(i));
+  for (int64_t i = 0; i < packed.value().evaluation(0); ++i) take(i);
+  EXPECT_EQ(found, wanted);
+  EXPECT_LT(windows, 60);
 }
 
 TEST(JsonSamples, RefusesWhatIsNoSample) {

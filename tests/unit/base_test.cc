@@ -1,7 +1,11 @@
 // base: status, text, hash, counter-based random numbers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <set>
+#include <vector>
 
 #include "base/hash.h"
 #include "base/result.h"
@@ -69,6 +73,28 @@ TEST(Rng, StreamsDifferByWhatTheyAreFor) {
   EXPECT_NE(Stream::dropout(1, 2, 3, 4).draw(0), Stream::dropout(1, 2, 4, 3).draw(0));
   EXPECT_NE(Stream::data(1, 2).draw(0), Stream::dropout(1, 2, 0, 0).draw(0));
   EXPECT_LT(Stream::data(1, 2).below(9, 10), 10u);
+}
+
+TEST(Rng, AShuffledOrderHasEachNumberOnce) {
+  const auto order = [](uint64_t step, uint64_t count) {
+    std::vector<uint64_t> out;
+    for (uint64_t i = 0; i < count; ++i) out.push_back(Stream::data(3, step).shuffled(i, count));
+    return out;
+  };
+  for (const uint64_t count : {1u, 2u, 3u, 4u, 5u, 7u, 16u, 17u, 100u, 1025u}) {
+    std::vector<uint64_t> numbers = order(0, count), ascending(count);
+    std::iota(ascending.begin(), ascending.end(), uint64_t{0});
+    if (count > 10) {
+      EXPECT_NE(numbers, ascending);
+    }
+    std::sort(numbers.begin(), numbers.end());
+    EXPECT_EQ(numbers, ascending);
+  }
+  EXPECT_NE(order(0, 100), order(1, 100));
+  // Each of the orders of three numbers comes up.
+  std::set<std::vector<uint64_t>> orders;
+  for (uint64_t step = 0; step < 100; ++step) orders.insert(order(step, 3));
+  EXPECT_EQ(orders.size(), 6u);
 }
 
 }  // namespace

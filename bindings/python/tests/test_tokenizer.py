@@ -42,6 +42,18 @@ class Tokenizers(unittest.TestCase):
             self.assertEqual(list(tokens[0][:len(ids)]), ids)
             self.assertEqual([target for target in targets[0] if target != -1], tokenizer.encode("b") + [2])
 
+    def test_packed_samples(self):
+        with tempfile.TemporaryDirectory() as folder, weft.Tokenizer(FILES / "byte_fallback") as tokenizer:
+            path = pathlib.Path(folder, "a.jsonl")
+            path.write_text('{"prompt": "a", "completion": "b"}\n' * 2)
+            with weft.Data(path, eval_path=path, vocabulary=520, seq_len=16, tokenizer=tokenizer, packed=1) as data:
+                self.assertEqual(data.eval_windows, 1)
+                for tokens, targets, positions in data.sample(0, 0, 1), data.eval(0, 2):
+                    length = int((targets[0] != -1).nonzero()[0][-1] + 1) // 2
+                    self.assertEqual(list(tokens[0][:length]), list(tokens[0][length:2 * length]))
+                    self.assertEqual(list(positions[0][:2 * length]), list(range(length)) * 2)
+                self.assertEqual(set(targets[1]), {-1})
+
     def test_failures(self):
         with self.assertRaisesRegex(weft.DataError, "has no 'model'"):
             weft.Tokenizer.parse("{}")

@@ -373,6 +373,8 @@ class weft_data_config(ctypes.Structure):
         ("seq_len", ctypes.c_int64),
         ("width", ctypes.c_int64),
         ("tokenizer", ctypes.c_void_p),
+        ("packed", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 
@@ -632,8 +634,10 @@ weft_data_config_init = _declare("weft_data_config_init", None, ctypes.POINTER(w
 weft_data_open = _declare("weft_data_open", ctypes.c_int32, ctypes.POINTER(weft_data_config), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
 weft_data_free = _declare("weft_data_free", None, ctypes.c_void_p)
 weft_data_sample = _declare("weft_data_sample", ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(weft_error))
+weft_data_positions = _declare("weft_data_positions", ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.POINTER(weft_error))
 weft_data_eval_windows = _declare("weft_data_eval_windows", ctypes.c_int64, ctypes.c_void_p)
 weft_data_eval = _declare("weft_data_eval", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(weft_error))
+weft_data_eval_positions = _declare("weft_data_eval_positions", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.POINTER(weft_error))
 weft_tokenizer_open = _declare("weft_tokenizer_open", ctypes.c_int32, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
 weft_tokenizer_parse = _declare("weft_tokenizer_parse", ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
 weft_tokenizer_free = _declare("weft_tokenizer_free", None, ctypes.c_void_p)

@@ -416,6 +416,8 @@ class DataOptions(TypedDict, total=False):
     """Of rows"""
     tokenizer: Optional["Tokenizer"]
     """For text; used only by weft_data_open"""
+    packed: int
+    """NAME.jsonl: not 0: a window may have several samples, for weft_model_packed"""
 
 
 class RunOptions(TypedDict, total=False):

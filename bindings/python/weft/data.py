@@ -12,7 +12,7 @@ from .plan import Path
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Batch = Tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
+Batch = Tuple["np.ndarray[Any, Any]", ...]
 
 
 class Data(Object):
@@ -24,22 +24,29 @@ class Data(Object):
         tokens = config.struct.vocabulary != 0
         self._width = config.struct.seq_len if tokens else config.struct.width
         self._dtype = np.int32 if tokens else np.float32
+        self._packed = config.struct.packed != 0
 
     def sample(self, seed: int, step: int, samples: int) -> Batch:
-        """Inputs and targets of a step."""
-        return self._filled(samples, lambda x, target: check(_raw.weft_data_sample, self._ptr, seed, step, x, target))
+        """Inputs and targets of a step, and positions if samples are packed."""
+        return self._filled(samples, lambda x, target: check(_raw.weft_data_sample, self._ptr, seed, step, x, target),
+                            lambda positions: check(_raw.weft_data_positions, self._ptr, seed, step, positions))
 
     @property
     def eval_windows(self) -> int:
-        """The number of consecutive windows of held-out data."""
+        """The number of windows of held-out data."""
         return int(_raw.weft_data_eval_windows(self._ptr))
 
     def eval(self, first: int, samples: int) -> Batch:
-        """Held-out windows, starting at `first`."""
-        return self._filled(samples, lambda x, target: check(_raw.weft_data_eval, self._ptr, first, x, target))
+        """Held-out windows, starting at `first`, with positions if samples are packed. After the last one follows padding with targets of -1."""
+        return self._filled(samples, lambda x, target: check(_raw.weft_data_eval, self._ptr, first, x, target),
+                            lambda positions: check(_raw.weft_data_eval_positions, self._ptr, first, positions))
 
-    def _filled(self, samples: int, fill: Any) -> Batch:
-        x, target = (np.empty((samples, self._width), self._dtype) for _ in range(2))
+    def _filled(self, samples: int, fill: Any, fill_positions: Any) -> Batch:
+        x, target, positions = (np.empty((samples, self._width), self._dtype) for _ in range(3))
         with Wrapped(x) as inputs, Wrapped(target) as targets:
             fill(inputs, targets)
-        return x, target
+        if not self._packed:
+            return x, target
+        with Wrapped(positions) as wrapped:
+            fill_positions(wrapped)
+        return x, target, positions

@@ -927,6 +927,10 @@ pub struct weft_data_config {
     pub width: i64,
     /// for text; used only by weft_data_open
     pub tokenizer: *const weft_tokenizer,
+    /// NAME.jsonl: not 0: a window may have several samples, for weft_model_packed
+    pub packed: u32,
+    /// 0
+    pub reserved: u32,
 }
 
 /// How a tokenizer is trained.
@@ -1351,16 +1355,20 @@ extern "C" {
     pub fn weft_key_public(secret: *const c_char, public_key: *mut c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_data_config_init(config: *mut weft_data_config, size: usize);
-    /// Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after the sample, are -1, which the loss does not count. A sample of more than seq_len + 1 tokens is refused. Owner: caller; free with weft_data_free. Thread: any.
+    /// Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after the sample, are -1, which the loss does not count. A sample of more than seq_len + 1 tokens is refused. A window is one sample or, if `packed` is not 0, as many as it has room for; eval_share is a share of the samples. Owner: caller; free with weft_data_free. Thread: any.
     pub fn weft_data_open(config: *const weft_data_config, out: *mut *mut weft_data, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.
     pub fn weft_data_free(data: *mut weft_data);
-    /// Fills the two inputs of a preset with samples, which dimension 0 counts. Sample j is the window at an offset that is drawn for (seed, step, j), or a sample of NAME.jsonl that is drawn so; its target is the same window one token later. Thread: any.
+    /// Fills the two inputs of a preset with samples, which dimension 0 counts. Sample j is the window at an offset that is drawn for (seed, step, j); its target is the same window one token later. The windows of NAME.jsonl take turns, in a new order that is drawn from the seed each time all have been used, if every step has as many samples. Thread: any.
     pub fn weft_data_sample(data: *const weft_data, seed: u64, step: u64, x: *mut weft_tensor, target: *mut weft_tensor, err: *mut weft_error) -> weft_status;
-    /// The number of consecutive windows, or samples, of held-out data; 0: there is none. Thread: any.
+    /// Fills the third input of weft_model_packed, i32[samples, seq_len], for the windows that weft_data_sample gives for the same numbers: the position of each token in its sequence. Thread: any.
+    pub fn weft_data_positions(data: *const weft_data, seed: u64, step: u64, positions: *mut weft_tensor, err: *mut weft_error) -> weft_status;
+    /// The number of windows of held-out data; 0: there is none. Thread: any.
     pub fn weft_data_eval_windows(data: *const weft_data) -> i64;
-    /// Fills the two inputs with held-out windows or samples, starting at `first`. Thread: any.
+    /// Fills the two inputs with held-out windows, starting at `first`, which must be one. Those of tokens may be fewer than the tensors have room for; the rest is padding, whose targets are -1. Thread: any.
     pub fn weft_data_eval(data: *const weft_data, first: i64, x: *mut weft_tensor, target: *mut weft_tensor, err: *mut weft_error) -> weft_status;
+    /// Fills the third input of weft_model_packed for the windows of weft_data_eval. Thread: any.
+    pub fn weft_data_eval_positions(data: *const weft_data, first: i64, positions: *mut weft_tensor, err: *mut weft_error) -> weft_status;
     /// Opens tokenizer.json of Hugging Face's `tokenizers`, or that of a directory. The model must be BPE; weft_tokenizer_open(3) lists the parts that are known. A part that is not known is refused. Owner: caller; free with weft_tokenizer_free. Thread: any.
     pub fn weft_tokenizer_open(path: *const c_char, out: *mut *mut weft_tokenizer, err: *mut weft_error) -> weft_status;
     /// The same from the `size` bytes of a file. Owner: caller; free with weft_tokenizer_free. Thread: any.

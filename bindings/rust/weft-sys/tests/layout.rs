@@ -355,7 +355,7 @@ fn weft_mesh_config_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_data_config_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_data_config>(), align_of::<weft_data_config>()), (64, 8));
+    assert_eq!((size_of::<weft_data_config>(), align_of::<weft_data_config>()), (72, 8));
     assert_eq!(offset!(weft_data_config, size), 0);
     assert_eq!(offset!(weft_data_config, end_token), 4);
     assert_eq!(offset!(weft_data_config, path), 8);
@@ -365,6 +365,8 @@ fn weft_data_config_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_data_config, seq_len), 40);
     assert_eq!(offset!(weft_data_config, width), 48);
     assert_eq!(offset!(weft_data_config, tokenizer), 56);
+    assert_eq!(offset!(weft_data_config, packed), 64);
+    assert_eq!(offset!(weft_data_config, reserved), 68);
 }
 
 #[test]

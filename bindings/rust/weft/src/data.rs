@@ -10,6 +10,13 @@ use crate::path_text;
 use crate::tensor::Tensor;
 use crate::tokenizer::Tokenizer;
 
+// How a text becomes tokens.
+struct Text<'a> {
+    tokenizer: &'a Tokenizer,
+    end_token: Option<i32>,
+    packed: bool,
+}
+
 /// Training data of a preset.
 pub struct Data {
     raw: NonNull<sys::weft_data>,
@@ -46,7 +53,20 @@ impl Data {
         tokenizer: &Tokenizer,
         end_token: Option<i32>,
     ) -> Result<Data> {
-        Data::make(preset, Some(path.as_ref()), None, eval_share, Some((tokenizer, end_token)))
+        let text = Text { tokenizer, end_token, packed: false };
+        Data::make(preset, Some(path.as_ref()), None, eval_share, Some(text))
+    }
+
+    /// Opens samples, NAME.jsonl, several of which may share a window: for [`Model::packed`](Preset::packed).
+    pub fn open_packed(
+        preset: &Preset,
+        path: impl AsRef<Path>,
+        eval_share: f64,
+        tokenizer: &Tokenizer,
+        end_token: Option<i32>,
+    ) -> Result<Data> {
+        let text = Text { tokenizer, end_token, packed: true };
+        Data::make(preset, Some(path.as_ref()), None, eval_share, Some(text))
     }
 
     /// Synthetic data, drawn from the seed of each sample.
@@ -59,7 +79,7 @@ impl Data {
         path: Option<&Path>,
         eval_path: Option<&Path>,
         eval_share: f64,
-        text: Option<(&Tokenizer, Option<i32>)>,
+        text: Option<Text>,
     ) -> Result<Data> {
         let path = path.map(path_text).transpose()?;
         let eval_path = eval_path.map(path_text).transpose()?;
@@ -70,9 +90,10 @@ impl Data {
         config.vocabulary = preset.vocabulary as i64;
         config.seq_len = preset.seq_len as i64;
         config.width = preset.width as i64;
-        if let Some((tokenizer, end_token)) = text {
-            config.tokenizer = tokenizer.raw();
-            config.end_token = end_token.unwrap_or(-1);
+        if let Some(text) = text {
+            config.tokenizer = text.tokenizer.raw();
+            config.end_token = text.end_token.unwrap_or(-1);
+            config.packed = text.packed.into();
         }
         let mut raw = null_mut();
         attempt(|err| unsafe { sys::weft_data_open(&config, &mut raw, err) })?;
@@ -85,14 +106,26 @@ impl Data {
         attempt(|err| unsafe { sys::weft_data_sample(self.raw.as_ptr(), seed, step, x, target, err) }).map(drop)
     }
 
-    /// The number of consecutive windows of held-out data; 0: there is none.
+    /// Fills the third input of a packed preset for the windows of `sample`: the position of each token in its sequence.
+    pub fn positions(&self, seed: u64, step: u64, positions: &mut Tensor) -> Result<()> {
+        let positions = positions.writable_raw()?;
+        attempt(|err| unsafe { sys::weft_data_positions(self.raw.as_ptr(), seed, step, positions, err) }).map(drop)
+    }
+
+    /// The number of windows of held-out data; 0: there is none.
     pub fn eval_windows(&self) -> usize {
         unsafe { sys::weft_data_eval_windows(self.raw.as_ptr()) as usize }
     }
 
-    /// Fills the two inputs with held-out windows, starting at `first`.
+    /// Fills the two inputs with held-out windows, starting at `first`. After the last one follows padding with targets of -1.
     pub fn eval(&self, first: usize, x: &mut Tensor, target: &mut Tensor) -> Result<()> {
         let (x, target) = (x.writable_raw()?, target.writable_raw()?);
         attempt(|err| unsafe { sys::weft_data_eval(self.raw.as_ptr(), first as i64, x, target, err) }).map(drop)
+    }
+
+    /// Fills the third input of a packed preset for the windows of `eval`.
+    pub fn eval_positions(&self, first: usize, positions: &mut Tensor) -> Result<()> {
+        let positions = positions.writable_raw()?;
+        attempt(|err| unsafe { sys::weft_data_eval_positions(self.raw.as_ptr(), first as i64, positions, err) }).map(drop)
     }
 }

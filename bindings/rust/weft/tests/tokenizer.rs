@@ -37,3 +37,26 @@ fn samples_of_text_are_learned_from_the_completion_on() {
     assert_eq!(targets[0], -1);
     assert_eq!(targets.iter().filter(|target| **target == 2).count(), 1);
 }
+
+#[test]
+fn packed_samples_have_positions() -> weft::Result<()> {
+    let tokenizer = Tokenizer::open("../../../tests/data/tokenizers/byte_fallback")?;
+    let preset = Preset::packed("gpt-nano:blocks=1,width=8,heads=2,context=16,vocabulary=520", 16, 1)?;
+    let path = std::env::temp_dir().join(format!("weft_packed_{}.jsonl", std::process::id()));
+    std::fs::write(&path, "{\"prompt\": \"a\", \"completion\": \"b\"}\n".repeat(4)).unwrap();
+    let data = Data::open_packed(&preset, &path, 0.5, &tokenizer, Some(2))?;
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(data.eval_windows(), 1);
+    let row = Desc::i32([1, 16]);
+    let (mut tokens, mut targets, mut positions) = (Tensor::zeros(&row)?, Tensor::zeros(&row)?, Tensor::zeros(&row)?);
+    data.sample(0, 0, &mut tokens, &mut targets)?;
+    data.positions(0, 0, &mut positions)?;
+    let (ids, places) = (tokens.as_slice::<i32>()?, positions.as_slice::<i32>()?);
+    let second = 1 + places[1..].iter().position(|place| *place == 0).unwrap();
+    assert_eq!(ids[..second], ids[second..2 * second]);
+    assert_eq!(places[..second], places[second..2 * second]);
+    data.eval(0, &mut tokens, &mut targets)?;
+    data.eval_positions(0, &mut positions)?;
+    assert!(data.eval_positions(1, &mut positions).is_err());
+    Ok(())
+}
