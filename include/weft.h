@@ -210,7 +210,8 @@ typedef struct weft_node_config {
   int64_t dims[WEFT_MAX_DIMS];/**< reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d, conv2d: stride,
                                    padding, dilation, and groups of conv2d; max_pool, average_pool: size, stride, padding; mean,
                                    sum, max: adjacent axes; all_to_all: the dimension that is cut, the dimension that is joined;
-                                   cached_attention: sequences, positions of each */
+                                   attention: optionally a window; cached_attention: sequences, positions of each, optionally
+                                   a window */
   const char *axis_name;      /**< collectives: the axis of the model along which they move values */
   const int32_t *coordinates; /**< ppermute: for each coordinate its source, or -1 for zeros; mask: coordinates that keep their value;
                                    broadcast: the coordinate whose value all receive */

@@ -83,6 +83,7 @@ class Builder {
   // packed, positions are an input.
   NodeId tokens(int64_t seq_len, const CacheOptions& cache, bool packed) {
     cache_ = cache;
+    length_ = seq_len;
     const NodeId tokens = input("tokens", ids(decodes() ? 1 : seq_len));
     if (!decodes()) {
       targets_ = input("targets", ids(seq_len));
@@ -100,19 +101,22 @@ class Builder {
     if (!decodes()) node("loss", "softmax_cross_entropy", {logits, targets_});
   }
 
-  // Causal attention.
+  // Causal attention to the last `window` tokens; 0: to all.
   NodeId attention(const std::string& name, std::vector<NodeId> in, int64_t heads,
-                   double dropout = 0) {
+                   double dropout = 0, int64_t window = 0) {
     Attrs attrs;
     attrs.heads = static_cast<int32_t>(heads);
     if (!decodes()) {
       attrs.flags = kCausal;
       attrs.factor = dropout;
+      if (window > 0 && window < length_) attrs.dims = {window};
       if (has_positions()) in.push_back(positions_);
       return node(name, "attention", std::move(in), {}, attrs);
     }
     if (cache_.bf16) attrs.flags = kBf16Cache;
     attrs.dims = {cache_.sequences, cache_.length};
+    if (window > 0 && window < cache_.length)
+      attrs.dims = {cache_.sequences, cache_.length, window};
     in.insert(in.end(), {positions_, sequences_});
     return node(name, "cached_attention", std::move(in), {}, attrs);
   }
@@ -161,6 +165,7 @@ class Builder {
   std::shared_ptr<Model> model_;
   Status status_;
   CacheOptions cache_;
+  int64_t length_ = 0;
   NodeId targets_ = 0, positions_ = -1, sequences_ = 0;
 };
 

@@ -36,6 +36,7 @@ struct Sizes {
   double epsilon;
   bool bias, norms, fused, tied;
   Rotation rotation;
+  std::vector<double> windows;  // of the blocks in turn; 0: attention to all tokens
   CacheOptions cache;
   bool packed;
 };
@@ -48,7 +49,7 @@ class Llama {
     const NodeId tokens = b_.tokens(s_.seq_len, s_.cache, s_.packed);
     const ParamId table = b_.matrix("model.embed_tokens", s_.vocabulary, s_.width);
     NodeId x = b_.node("model.embed_tokens", "embedding", {tokens}, {table});
-    for (int64_t i = 0; i < s_.blocks; ++i) x = block(cat("model.layers.", i), x);
+    for (int64_t i = 0; i < s_.blocks; ++i) x = block(cat("model.layers.", i), x, window_of(i));
     x = norm("model.norm", x, s_.width);
     x = b_.projection("lm_head", x,
                       {s_.tied ? table : b_.matrix("lm_head", s_.vocabulary, s_.width)});
@@ -103,14 +104,19 @@ class Llama {
     return b_.rope(n + "_rope", s_.norms ? norm(n + "_norm", x, s_.size) : x, count, s_.rotation);
   }
 
-  NodeId attention(const std::string& name, NodeId x) {
+  int64_t window_of(int64_t block) const {
+    if (s_.windows.empty()) return 0;
+    return static_cast<int64_t>(s_.windows[static_cast<size_t>(block) % s_.windows.size()]);
+  }
+
+  NodeId attention(const std::string& name, NodeId x, int64_t window) {
     const int64_t keys = s_.key_heads * s_.size;
     const std::vector<NodeId> y =
         project(name, "qkv_proj", x, s_.bias,
                 {{"q_proj", s_.heads * s_.size}, {"k_proj", keys}, {"v_proj", keys}});
     x = b_.attention(
         name, {rotated(name, 'q', y[0], s_.heads), rotated(name, 'k', y[1], s_.key_heads), y[2]},
-        s_.heads);
+        s_.heads, 0, window);
     return linear(name + ".o_proj", x, s_.heads * s_.size, s_.width);
   }
 
@@ -123,8 +129,8 @@ class Llama {
                   s_.width);
   }
 
-  NodeId block(const std::string& n, NodeId x) {
-    NodeId y = attention(n + ".self_attn", norm(n + ".input_layernorm", x, s_.width));
+  NodeId block(const std::string& n, NodeId x, int64_t window) {
+    NodeId y = attention(n + ".self_attn", norm(n + ".input_layernorm", x, s_.width), window);
     x = b_.node(n + ".self_attn.add", "add", {x, y});
     y = mlp(n + ".mlp", norm(n + ".post_attention_layernorm", x, s_.width));
     return b_.node(n + ".mlp.add", "add", {x, y});
@@ -155,6 +161,8 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
                           const PresetOptions& options) {
   const Defaults& d = *find_defaults(name);
   constexpr double kMostRows = 1 << 24;
+  std::vector<double> windows;
+  if (d.window > 0) windows.push_back(d.window);
   std::vector<Key> keys = {
       {"blocks", d.blocks, 1, 1000},
       {"width", d.width, 1, 1 << 16},
@@ -163,7 +171,7 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
       {"head_size", d.size, 2, 1 << 16},
       {"inner", d.inner, 1, 1 << 20},
       {"context", d.context, 1, kMostRows},
-      {"window", d.window, 0, kMostRows},
+      {"window", 0, 0, kMostRows, true, true, windows},
       {"vocabulary", d.vocabulary, 2, kMostRows},
       {"epsilon", d.epsilon, 1e-30, 1, false},
       {"bias", d.bias ? 1. : 0., 0, 1},
@@ -173,12 +181,13 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
   };
   for (const Key& key : rotation_keys(d.theta, 1)) keys.push_back(key);
   WEFT_TRY(read_keys(name, keys_text, keys));
+  const auto window =
+      std::find_if(keys.begin(), keys.end(), [](const Key& key) { return key.name == "window"; });
+  const auto is_none = [](double each) { return each == 0; };
+  if (std::all_of(window->list.begin(), window->list.end(), is_none)) window->list.clear();
   const auto value = [&keys](std::string_view key) { return value_of(keys, key); };
   const auto whole = [&keys](std::string_view key) { return whole_of(keys, key); };
   Preset out = token_preset(name, keys);
-  // Within the window, attention with one is attention without one.
-  if (const int64_t window = whole("window"); window > 0)
-    out.context = std::min(out.context, window);
   WEFT_TRY_ASSIGN(const CacheOptions cache, choose_length(name, options, out));
   if (whole("heads") % whole("key_heads"))
     return Status(Code::invalid, cat("model '", name, "': heads is ", whole("heads"),
@@ -199,6 +208,7 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
                     .fused = value("fused") != 0,
                     .tied = value("tied") != 0,
                     .rotation = std::move(rotation),
+                    .windows = list_of(keys, "window"),
                     .cache = cache,
                     .packed = options.packed};
   WEFT_TRY_ASSIGN(out.model, Llama(sizes).build());

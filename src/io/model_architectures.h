@@ -37,6 +37,9 @@ struct FixedKey {
   const char *key, *value;
 };
 
+// Sliding windows of attention: none, in all layers, or only in some.
+enum class Windows : uint8_t { none, all_layers, some_layers };
+
 struct Architecture {
   std::string_view type;
   std::span<const std::string_view> presets;  // with the same keys; the first one is written
@@ -51,6 +54,8 @@ struct Architecture {
   const char *inner = nullptr, *width = nullptr;  // inner layer: null, or four times the width
   bool tied = false;                              // of Transformers if the field is missing
   bool rotary = false;                            // has rope_scaling or rope_parameters
+  Windows windows = Windows::none;
+  double window = 0;  // of Transformers if the field is missing; 0: none
   std::span<const char* const> ignored;
 };
 

@@ -6,6 +6,7 @@
 #include "io/config_fields.h"
 #include "io/rotation_config.h"
 #include "io/strict_json.h"
+#include "io/window_config.h"
 
 namespace weft {
 
@@ -59,17 +60,6 @@ Status check_inner(ConfigFields& config, const Architecture& a, double width) {
                            Code::unsupported);
 }
 
-Status read_layer_types(ConfigFields& config) {
-  const Json* list = config.find("layer_types");
-  if (!list || list->is_null()) return {};
-  if (!list->is_array()) return config.unexpected("layer_types", *list, "a list");
-  for (const Json& item : list->items())
-    if (item.dump() != R"("full_attention")")
-      return config.unexpected("layer_types", *list, R"("full_attention" for each layer)",
-                               Code::unsupported);
-  return {};
-}
-
 Result<const Architecture*> architecture_of(std::string_view preset) {
   for (const Architecture& row : architectures())
     if (std::find(row.presets.begin(), row.presets.end(), preset) != row.presets.end()) return &row;
@@ -100,7 +90,7 @@ Result<std::string> parse_model_config(std::string_view json) {
   }
   if (a->rotary) {
     WEFT_TRY(read_rotation(config, keys));
-    WEFT_TRY(read_layer_types(config));
+    WEFT_TRY(read_windows(config, *a, keys));
   }
   WEFT_TRY(read_dropout(config, *a, keys));
   WEFT_TRY(read_flag(config, {kTied, "tied", a->tied}, keys));
@@ -140,6 +130,8 @@ Result<std::string> print_model_config(std::string_view model, const ConfigFacts
     if (!rotation.empty()) add("rope_scaling", rotation);
     WEFT_TRY_ASSIGN(const std::string original, print_original_context(keys));
     if (!original.empty()) add("original_max_position_embeddings", original);
+    WEFT_TRY_ASSIGN(const WindowFields windows, print_windows(keys, *a));
+    for (const auto& [field, value] : windows) add(field, value);
   }
   for (const char* field : a->dropouts) {
     WEFT_TRY_ASSIGN(const std::string dropout, preset_value(keys, "dropout"));

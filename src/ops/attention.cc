@@ -4,7 +4,8 @@
 // heads) of queries and output. Grouped queries: `repeat` successive heads share a head of keys and
 // values. With a causal mask one more input may follow: i32[.., t], the position of each row in its
 // sequence. A row at position p sees the p rows before it and itself. So several sequences can be
-// packed into one sample, one after another; each begins at position 0.
+// packed into one sample, one after another; each begins at position 0. With a causal mask, dims
+// may be a window w: a row sees the w - 1 rows before it and itself.
 //
 //   for a block of rows:   S = Q K^T / sqrt(size)    P = softmax(S)    out = P V
 //   I:                     dV += P^T dout    dP = dout V^T    dS = P (dP - rowsum(P dP))
@@ -17,10 +18,11 @@
 // maximum of S and 1 / the sum of exp(S - maximum), of which I makes the same P again. A block's
 // scores are computed in tiles of kTileColumns columns; what a causal mask hides is left out in
 // groups of 16 rows, and tiles before all that a block sees. Positions 0 to t - 1 give the bits of
-// the op without positions, and so does each sequence of a packed sample that begins at a multiple
-// of kTileColumns, if blocks have kBlockRows rows and there is no dropout. In other sequences the
-// order of some sums differs. Heads of keys of all samples are dealt to at most kGroups groups;
-// their heads of queries, and the blocks of these, run one after another.
+// the op without positions, as does a window of t or more; and so does each sequence of a packed
+// sample that begins at a multiple of kTileColumns, if blocks have kBlockRows rows and there is no
+// dropout. In other sequences the order of some sums differs. Heads of keys of all samples are
+// dealt to at most kGroups groups; their heads of queries, and the blocks of these, run one after
+// another.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -61,6 +63,7 @@ class HeadKernel {
         h_(head),
         causal_((call.attrs->flags & kCausal) != 0),
         drops_(call.training && call.attrs->factor > 0),
+        bounded_(head.positions || sizes.window < sizes.rows),
         width_(sizes.block_rows()),
         row_(padded(sizes.size)),
         k_(scratch),
@@ -80,12 +83,12 @@ class HeadKernel {
   }
 
   // Last block first: it sees all columns even under a causal mask, so that of the first head
-  // writes all of dK and dV and the others add to them. With positions it does not.
+  // writes all of dK and dV and the others add to them. If it is bounded it does not.
   void backward() const {
     const int64_t last = (s_.rows - 1) / width_ * width_;
-    if (h_.positions && h_.first) clear_key_grads();
+    if (bounded_ && h_.first) clear_key_grads();
     for (int64_t first = last; first >= 0; first -= width_)
-      backward_block(first, first != last || !h_.first || h_.positions);
+      backward_block(first, first != last || !h_.first || bounded_);
   }
 
  private:
@@ -105,9 +108,11 @@ class HeadKernel {
   // Sets the first column that each row of the block sees, and returns the least of them.
   int64_t find_starts(int64_t first, int32_t* starts) const {
     int64_t least = first;
-    for (int64_t i = 0; i < rows_from(first); ++i) {
-      starts[i] = static_cast<int32_t>(first + i - h_.positions[first + i]);
-      least = std::min<int64_t>(least, starts[i]);
+    for (int64_t row = first; row < first + rows_from(first); ++row) {
+      const int64_t before = std::min(s_.window - 1, h_.positions ? h_.positions[row] : row),
+                    start = row - std::min(before, row);
+      starts[row - first] = static_cast<int32_t>(start);
+      least = std::min(least, start);
     }
     return least;
   }
@@ -118,10 +123,10 @@ class HeadKernel {
     const int64_t columns = causal_ ? first + rows_from(first) : s_.rows;
     std::array<int32_t, kBlockRows> starts{};
     const int64_t begin =
-        h_.positions ? find_starts(first, starts.data()) / kTileColumns * kTileColumns : 0;
+        bounded_ ? find_starts(first, starts.data()) / kTileColumns * kTileColumns : 0;
     for (int64_t c = begin; c < columns; c += kTileColumns)
       body(Tile{{data + c * width_, width_, c, std::min(columns, c + kTileColumns), first, causal_,
-                 h_.positions ? starts.data() : nullptr},
+                 bounded_ ? starts.data() : nullptr},
                 c == begin});
   }
 
@@ -300,6 +305,7 @@ class HeadKernel {
   const Sizes& s_;
   const Head& h_;
   bool causal_, drops_;
+  bool bounded_;         // rows do not see all columns before them
   int64_t width_, row_;  // floats per column of a block of scores, and per row in scratch
   float *k_, *v_;  // the head's keys and values, dense: their rows would share sets of a cache
   float *scores_, *grads_, *first_side_, *second_side_;
@@ -309,7 +315,7 @@ class HeadKernel {
 class Attention final : public Op {
  public:
   std::string_view name() const override { return "attention"; }
-  uint32_t reads() const override { return kCausal | kHeads | kFactor; }
+  uint32_t reads() const override { return kCausal | kHeads | kFactor | kDims; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
                          std::span<const Desc> weights) const override {
@@ -323,6 +329,7 @@ class Attention final : public Op {
     if (attrs.heads < 1)
       return Status(Code::invalid, cat("heads is ", attrs.heads, ", expected 1 or more"));
     WEFT_TRY(check_probability(attrs));
+    WEFT_TRY(check_window(attrs));
     const int64_t unit = int64_t{attrs.heads} * (packed ? 3 : 1);
     if (desc.shape.last() == 0 || desc.shape.last() % unit != 0)
       return Status(
@@ -348,12 +355,13 @@ class Attention final : public Op {
     return {.in = 0b1111, .out = false, .stash = true};
   }
 
-  // Two products forward, five backward; a causal mask hides half of each.
+  // Two products forward, five backward. A causal mask hides half of each, a window more.
   Cost cost(const Attrs& attrs, std::span<const Desc>, std::span<const Desc>,
             const Desc& out) const override {
     const double rows = static_cast<double>(out.shape[out.shape.rank - 2]);
-    const double product =
-        static_cast<double>(out.elements()) * rows * ((attrs.flags & kCausal) ? 1 : 2);
+    const double window = std::min(rows, static_cast<double>(window_of(attrs)));
+    const double seen = (attrs.flags & kCausal) ? window * (1 - window / (2 * rows)) : rows;
+    const double product = 2 * static_cast<double>(out.elements()) * seen;
     const double mask = attrs.factor > 0
                             ? kDropoutFlops * rows * static_cast<double>(out.elements()) *
                                   attrs.heads / static_cast<double>(out.shape.last())
@@ -381,6 +389,15 @@ class Attention final : public Op {
   }
 
  private:
+  static Status check_window(const Attrs& attrs) {
+    if (attrs.dims.rank == 0) return {};
+    if (attrs.dims.rank > 1 || attrs.dims[0] < 1)
+      return Status(Code::invalid,
+                    cat("dims is ", attrs.dims.text(), ", expected a window of 1 or more rows"));
+    if (!(attrs.flags & kCausal)) return Status(Code::invalid, "a window needs a causal mask");
+    return {};
+  }
+
   static Status check_positions(const Attrs& attrs, std::span<const Operand> in) {
     const Shape& queries = in[0].desc.shape;
     const std::span rows(queries.dims.data(), static_cast<size_t>(queries.rank - 1));

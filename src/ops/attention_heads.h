@@ -19,10 +19,15 @@ inline constexpr int64_t kLeastRows = 16;  // .. but not fewer than this
 
 constexpr int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 
+// How many rows a row sees at most.
+inline int64_t window_of(const Attrs& attrs) {
+  return attrs.dims.rank > 0 ? attrs.dims[0] : INT64_MAX;
+}
+
 // Steps are floats from one row to the next.
 struct Sizes {
   int64_t heads, rows, width, size, repeat, key_heads, step, key_step;
-  int64_t samples;
+  int64_t samples, window;
   int64_t heads_of_whole, first_head;  // of the node that this is a piece of
 
   // Shapes of the inputs.
@@ -36,6 +41,7 @@ struct Sizes {
         step(queries.last()),
         key_step(keys ? keys->last() : step),
         samples(queries.elements(0, queries.rank - 2)),
+        window(window_of(attrs)),
         heads_of_whole(attrs.section.whole ? attrs.section.whole / size : heads),
         first_head(attrs.section.begin / size) {}
 

@@ -1,7 +1,8 @@
 // cached_attention: causal multi-head attention of single tokens, whose keys and values stay in the
 // state of the node, so that later tokens of the sequence can attend to them. Inputs: queries, keys
 // and values side by side f32[.., 3 d], or three inputs f32[.., d], f32[.., e] and f32[.., e]; then
-// i32[..] positions and i32[..] sequences. dims: sequences, positions of each. Output: f32[.., d].
+// i32[..] positions and i32[..] sequences. dims: sequences, positions of each, and perhaps a
+// window: to how many tokens one attends, itself included. Output: f32[.., d].
 //
 // There are heads heads of queries and e / (d / heads) of keys and values, which groups of queries
 // share. A row with sequence -1 is padding, and its output is 0. The tokens of a sequence come in
@@ -14,7 +15,7 @@
 //
 // The arithmetic of a row is that of the same row of attention, and does not depend on the rows
 // that it is computed with: sums over positions are cut into tiles of kTile positions, of which a
-// row takes those up to its own.
+// row takes those from the one that its window begins in to its own.
 #include <algorithm>
 #include <cmath>
 
@@ -37,7 +38,7 @@ constexpr int64_t padded(int64_t n) { return (n + kStrip - 1) / kStrip * kStrip;
 
 struct Sizes {
   int64_t rows, heads, width, size, kv_heads, shared;  // shared: queries per key
-  int64_t sequences, length;
+  int64_t sequences, length, window;
   bool packed, bf16;
 
   Sizes(const Attrs& attrs, const Shape& q, const Shape& k, bool packed_)
@@ -49,6 +50,7 @@ struct Sizes {
         shared(heads / std::max<int64_t>(1, kv_heads)),
         sequences(attrs.dims[0]),
         length(attrs.dims[1]),
+        window(attrs.dims.rank > 2 ? attrs.dims[2] : length),
         packed(packed_),
         bf16((attrs.flags & kBf16Cache) != 0) {}
 
@@ -188,6 +190,7 @@ class Kernel {
   // Rows from `first` on of the run, those queries that share a head of keys.
   void attend(const Rows& run, int64_t first, int64_t rows, int64_t head, float* scratch) const {
     const int64_t m = rows * s_.shared, n = run.position + first + rows;
+    const int64_t begin = std::max<int64_t>(0, n - rows + 1 - s_.window) / kTile * kTile;
     const int64_t step = padded(s_.length);
     float *tile = scratch, *q = tile + (s_.bf16 ? kTile * s_.size : 0), *out = q + m * s_.size,
           *scores = out + m * s_.size;
@@ -195,7 +198,7 @@ class Kernel {
       std::copy_n(row_of(0, run.first + first + i / s_.shared) + query_column(head, i), s_.size,
                   q + i * s_.size);
     const int64_t at = head_at(run.sequence, head);
-    for (int64_t c = 0; c < n; c += kTile) {
+    for (int64_t c = begin; c < n; c += kTile) {
       const int64_t columns = std::min(kTile, padded(n - c));
       gemm_tile({.m = m,
                  .n = columns,
@@ -210,10 +213,13 @@ class Kernel {
     float inverse[kBlockRows * kMostShared];
     for (int64_t i = 0; i < m; ++i) {
       const int64_t seen = run.position + first + i / s_.shared + 1;
-      inverse[i] = 1 / kernels::exponentials_of_row(scores + i * step, seen);
-      std::fill(scores + i * step + seen, scores + i * step + n, 0.0f);
+      const int64_t start = std::max(begin, seen - s_.window);
+      float* row = scores + i * step;
+      inverse[i] = 1 / kernels::exponentials_of_row(row + start, seen - start);
+      std::fill(row + begin, row + start, 0.0f);
+      std::fill(row + seen, row + n, 0.0f);
     }
-    for (int64_t c = 0; c < n; c += kTile) {
+    for (int64_t c = begin; c < n; c += kTile) {
       const int64_t columns = std::min(kTile, n - c);
       gemm_tile({.m = m,
                  .n = s_.size,
@@ -223,7 +229,7 @@ class Kernel {
                  .c = out,
                  .stride = s_.size,
                  .alpha = 1,
-                 .beta = c > 0 ? 1.0f : 0.0f});
+                 .beta = c > begin ? 1.0f : 0.0f});
     }
     for (int64_t i = 0; i < m; ++i) {
       const int64_t row = run.first + first + i / s_.shared;
@@ -287,10 +293,10 @@ class CachedAttention final : public Op {
                     cat("heads is ", attrs.heads, ", expected a divisor of the width ",
                         packed ? "of a third of " : "of ", "input 0 ", in[0].desc.text()));
     if (!packed) WEFT_TRY(check_shared(in, width / attrs.heads, attrs.heads));
-    if (attrs.dims.rank != 2 || attrs.dims[0] < 1 || attrs.dims[1] < 1 ||
-        attrs.dims[0] > INT32_MAX || attrs.dims[1] > INT32_MAX)
-      return Status(Code::invalid, cat("dims is ", attrs.dims.text(),
-                                       ", expected the number of sequences and of positions"));
+    if (!are_sizes(attrs.dims))
+      return Status(Code::invalid,
+                    cat("dims is ", attrs.dims.text(),
+                        ", expected the number of sequences, of positions, and maybe a window"));
     const Sizes s(attrs, q, in[1].desc.shape, packed);
     const Desc cache{s.bf16 ? DType::bf16 : DType::f32,
                      {s.sequences, s.kv_heads, padded(s.length), s.size}};
@@ -304,11 +310,14 @@ class CachedAttention final : public Op {
 
   bool differentiable(int) const override { return false; }
 
-  // On average a token sees half of the positions.
+  // On average a token sees half of the positions, or its window.
   Cost cost(const Attrs& attrs, std::span<const Desc>, std::span<const Desc>,
             const Desc& out) const override {
+    const auto length = static_cast<double>(attrs.dims[1]);
+    const double window =
+        attrs.dims.rank > 2 ? std::min(length, static_cast<double>(attrs.dims[2])) : length;
     return {.forward_flops =
-                2.0 * static_cast<double>(out.elements()) * static_cast<double>(attrs.dims[1]),
+                4.0 * static_cast<double>(out.elements()) * window * (1 - window / (2 * length)),
             .input_flops = 0,
             .weight_flops = 0};
   }
@@ -317,6 +326,13 @@ class CachedAttention final : public Op {
   Status input_grad(const Call&) const override { return {}; }
 
  private:
+  static bool are_sizes(const Shape& dims) {
+    if (dims.rank < 2 || dims.rank > 3) return false;
+    for (int i = 0; i < dims.rank; ++i)
+      if (dims[i] < 1 || dims[i] > INT32_MAX) return false;
+    return true;
+  }
+
   static Status check_shared(std::span<const Operand> in, int64_t size, int64_t heads) {
     const int64_t columns = in[1].desc.shape.last(), kv_heads = columns / size;
     if (columns % size != 0 || kv_heads < 1 || heads % kv_heads != 0 ||

@@ -61,8 +61,8 @@ struct Attrs {
                       // softmax_cross_entropy: label smoothing; rope: of the result, 0 is 1
   Shape dims{};  // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d:
                  // stride, padding, dilation; mean, sum, max: axes; conv2d: these and groups;
-                 // max_pool, average_pool: size, stride, padding; cached_attention: sequences,
-                 // positions of each
+                 // max_pool, average_pool: size, stride, padding; attention: window;
+                 // cached_attention: sequences, positions of each, window
   Over over{};
   std::vector<float> frequencies{};  // rope: radians per position, of each pair of columns
   // Set by shard() and expand() only. Attentions, rope, dropout: of the output; embedding: of the

@@ -103,7 +103,8 @@ std::string mesh_name(const testing::TestParamInfo<Mesh::ParamType>& info) {
   return std::string(directory) + "_" + (*axis ? axis : "one");
 }
 INSTANTIATE_TEST_SUITE_P(Pretrained, Mesh,
-                         testing::Combine(testing::Values("gpt2", "llama", "mistral", "qwen2",
+                         testing::Combine(testing::Values("gpt2", "llama", "mistral",
+                                                          "mistral_window", "qwen2", "qwen2_window",
                                                           "qwen3", "phi3", "gpt_neox", "qwen2_yarn",
                                                           "phi3_longrope"),
                                           testing::Values("", "data", "stage", "tensor")),
@@ -379,6 +380,23 @@ TEST_F(Pretrained, RefusesWhatItWouldComputeDifferentlyOfLlama) {
   write("config.json", config);
   expect_refused_fields({{"hidden_size", 18, WEFT_ENOTSUP,
                           "'hidden_size' is 18, expected a multiple of 'num_attention_heads'"}});
+}
+
+TEST_F(Pretrained, RefusesWindowsThatItWouldComputeDifferently) {
+  fs::copy(kData / "qwen2_window" / "config.json", folder_, fs::copy_options::overwrite_existing);
+  expect_refused_fields({
+      {"layer_types", {"full_attention"}, WEFT_EDATA, "expected a list of 2 types"},
+      {"layer_types",
+       {"full_attention", "chunked_attention"},
+       WEFT_ENOTSUP,
+       R"(expected "full_attention" or "sliding_attention" for each layer)"},
+      {"use_sliding_window", false, WEFT_ENOTSUP,
+       R"('layer_types' is ["full_attention","sliding_attention"], expected "full_attention" for)"},
+      {"use_sliding_window", 1, WEFT_EDATA, "'use_sliding_window' is 1, expected true or false"},
+      {"sliding_window", -4, WEFT_EDATA, "'sliding_window' is -4, expected a whole number"},
+      {"num_hidden_layers", 0, WEFT_EDATA, "has 0 layers, expected 1 to 65536"},
+      {"num_hidden_layers", 1LL << 40, WEFT_EDATA, "expected 1 to 65536"},
+  });
 }
 
 TEST_F(Pretrained, ANullOfARotationCountsAsMissing) {

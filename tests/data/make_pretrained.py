@@ -56,7 +56,9 @@ CONFIGS = [
     Phi3Config(**SIZES, pad_token_id=0, partial_rotary_factor=0.5),
     GPTNeoXConfig(**{key: value for key, value in SIZES.items() if key != "num_key_value_heads"}, rotary_pct=0.5),
 ]
-SCALED = {
+VARIANTS = {
+    "mistral_window": MistralConfig(**SIZES, head_dim=6, sliding_window=4, rope_theta=1e6),
+    "qwen2_window": Qwen2Config(**SIZES, tie_word_embeddings=True, use_sliding_window=True, sliding_window=5, max_window_layers=1),
     "qwen2_yarn": Qwen2Config(**SIZES, tie_word_embeddings=True, rope_scaling=YARN, rope_theta=100.0),
     "phi3_longrope": Phi3Config(**SIZES | {"hidden_size": 32}, pad_token_id=None, rope_scaling=LONGROPE,
                                 original_max_position_embeddings=8),
@@ -79,5 +81,5 @@ def write(name, config):
 
 for each in CONFIGS:
     write(each.model_type, each)
-for name, each in SCALED.items():
+for name, each in VARIANTS.items():
     write(name, each)

@@ -30,8 +30,10 @@ class Rows {
   // Whether the row attends to the other one.
   bool sees(int64_t row, int64_t other) const {
     const std::vector<double>& positions = c_.in[c_.in.size() - 2].v;
-    return sequence(row) == sequence(other) &&
-           positions[static_cast<size_t>(other)] <= positions[static_cast<size_t>(row)];
+    const double before =
+        positions[static_cast<size_t>(row)] - positions[static_cast<size_t>(other)];
+    const bool in_window = c_.attrs.dims.rank < 3 || before < static_cast<double>(c_.attrs.dims[2]);
+    return sequence(row) == sequence(other) && before >= 0 && in_window;
   }
 
  private:

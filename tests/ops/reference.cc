@@ -360,8 +360,10 @@ Values attention(const RefCall& c) {
       for (int64_t i = 0; i < t; ++i) {
         const int64_t end = c.attrs.flags & kCausal ? i + 1 : t, base = sample * t,
                       first = head * size;
-        const int64_t begin =
+        const int64_t sequence =
             has_positions ? i - static_cast<int64_t>(at(c.in.back().v, base + i)) : 0;
+        const int64_t window = c.attrs.dims.rank > 0 ? c.attrs.dims[0] : t,
+                      begin = std::max(sequence, i + 1 - window);
         Values p(static_cast<size_t>(end));
         for (int64_t j = begin; j < end; ++j) {
           for (int64_t e = first; e < first + size; ++e)

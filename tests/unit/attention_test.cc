@@ -103,11 +103,13 @@ struct Computed {
   Status status;  // of forward
 
   Computed(int64_t samples, int64_t rows, int64_t size, const std::vector<float>& in,
-           const std::vector<float>& dout, const std::vector<int32_t>& positions = {})
+           const std::vector<float>& dout, const std::vector<int32_t>& positions = {},
+           int64_t window = 0)
       : out(dout.size(), NAN), din(in.size(), NAN) {
     Attrs attrs;
     attrs.heads = 1;
     attrs.flags = kCausal;
+    if (window > 0) attrs.dims = {window};
     const Inferred inferred = infer({samples, rows, 3 * size}, 1);
     std::vector<std::vector<float>> kept;
     std::vector<View> stash;
@@ -198,6 +200,20 @@ TEST(Attention, APackedSequenceHasTheBitsThatItHasAlone) {
     EXPECT_EQ(rows_of(packed.out, begin, length, kSize), alone.out);
     EXPECT_EQ(rows_of(packed.din, begin, length, 3 * kSize), alone.din);
   }
+}
+
+TEST(Attention, AWindowOfAllRowsHasTheBitsOfNone) {
+  constexpr int64_t kRows = 130, kSize = 20;
+  const std::vector<float> in = normals(kRows * 3 * kSize, 1), dout = normals(kRows * kSize, 2);
+  const Computed none(1, kRows, kSize, in, dout);
+  for (const int64_t window : {kRows, kRows + 1, INT64_MAX}) {
+    const Computed all(1, kRows, kSize, in, dout, {}, window);
+    EXPECT_EQ(all.out, none.out);
+    EXPECT_EQ(all.din, none.din);
+  }
+  const Computed less(1, kRows, kSize, in, dout, {}, kRows - 1);
+  EXPECT_EQ(rows_of(less.out, 0, kRows - 1, kSize), rows_of(none.out, 0, kRows - 1, kSize));
+  EXPECT_NE(less.out, none.out);
 }
 
 TEST(Attention, RefusesAPositionBeforeTheFirstRow) {

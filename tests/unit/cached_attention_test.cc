@@ -39,9 +39,10 @@ class Memory {
 };
 
 // What attention makes of `rows` tokens.
-std::vector<float> whole(std::vector<float>& qkv, int64_t rows) {
+std::vector<float> whole(std::vector<float>& qkv, int64_t rows, int64_t window) {
   Attrs attrs;
   attrs.heads = kHeads;
+  attrs.dims = {window};
   attrs.flags = kCausal;
   const Operand in{{DType::f32, {1, rows, kWidth}}, true};
   const Op& op = *find_op("attention");
@@ -74,10 +75,10 @@ struct Token {
 // A node with its state.
 class Cache {
  public:
-  Cache(int64_t sequences, int64_t length, uint32_t flags = 0) {
+  Cache(int64_t sequences, int64_t length, uint32_t flags = 0, int64_t window = INT32_MAX) {
     attrs_.heads = kHeads;
     attrs_.flags = flags;
-    attrs_.dims = {sequences, length};
+    attrs_.dims = {sequences, length, window};
     const Inferred made = infer(1);
     for (const Desc& desc : made.state) state_.emplace_back(desc);
     for (Memory& memory : state_) views_.push_back(memory.view());
@@ -133,8 +134,8 @@ class Cache {
 // The rows of two texts, in calls of `chunk` tokens, alternately.
 std::vector<std::vector<float>> in_chunks(const std::vector<float>& first,
                                           const std::vector<float>& second, int64_t rows,
-                                          int64_t chunk, Tiles& tiles) {
-  Cache cache(3, rows + 5);
+                                          int64_t chunk, Tiles& tiles, int64_t window) {
+  Cache cache(3, rows + 5, 0, window);
   std::vector<std::vector<float>> out(2);
   const std::vector<float>* texts[] = {&first, &second};
   for (int64_t begin = 0; begin < rows; begin += chunk) {
@@ -162,15 +163,18 @@ TEST(CachedAttention, HasTheBitsOfAttentionForAnyChunksAndThreads) {
   constexpr int64_t kRows = 150;
   if (!gemm_is_fused()) GTEST_SKIP() << "the bits of BLIS depend on the shape";
   std::vector<float> first = random(kRows * kWidth, 1), second = random(kRows * kWidth, 2);
-  const std::vector<float> expected[] = {whole(first, kRows), whole(second, kRows)};
   SerialTiles serial;
   test::ThreadedTiles threads(4);
-  for (const int64_t chunk : {1, 3, 16, 64, 150})
-    for (Tiles* tiles : {static_cast<Tiles*>(&serial), static_cast<Tiles*>(&threads)}) {
-      const auto made = in_chunks(first, second, kRows, chunk, *tiles);
-      EXPECT_TRUE(made[0] == expected[0]) << "chunks of " << chunk;
-      EXPECT_TRUE(made[1] == expected[1]) << "chunks of " << chunk;
-    }
+  for (const int64_t window : {1, 2, 40, 64, 65, 101, 149, 150, 1000}) {
+    const std::vector<float> expected[] = {whole(first, kRows, window),
+                                           whole(second, kRows, window)};
+    for (const int64_t chunk : {1, 3, 16, 64, 150})
+      for (Tiles* tiles : {static_cast<Tiles*>(&serial), static_cast<Tiles*>(&threads)}) {
+        const auto made = in_chunks(first, second, kRows, chunk, *tiles, window);
+        EXPECT_TRUE(made[0] == expected[0]) << "chunks of " << chunk << ", window " << window;
+        EXPECT_TRUE(made[1] == expected[1]) << "chunks of " << chunk << ", window " << window;
+      }
+  }
 }
 
 TEST(CachedAttention, APlaceOfTheCacheTakesOtherTextsAndGoesBack) {

@@ -451,7 +451,7 @@ pub struct weft_node_config {
     pub n_dims: u32,
     /// number of `coordinates`
     pub n_coordinates: u32,
-    /// reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d, conv2d: stride, padding, dilation, and groups of conv2d; max_pool, average_pool: size, stride, padding; mean, sum, max: adjacent axes; all_to_all: the dimension that is cut, the dimension that is joined; cached_attention: sequences, positions of each
+    /// reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d, conv2d: stride, padding, dilation, and groups of conv2d; max_pool, average_pool: size, stride, padding; mean, sum, max: adjacent axes; all_to_all: the dimension that is cut, the dimension that is joined; attention: optionally a window; cached_attention: sequences, positions of each, optionally a window
     pub dims: [i64; 8],
     /// collectives: the axis of the model along which they move values
     pub axis_name: *const c_char,

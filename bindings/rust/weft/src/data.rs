@@ -74,13 +74,7 @@ impl Data {
         Data::make(preset, None, None, 0.0, None)
     }
 
-    fn make(
-        preset: &Preset,
-        path: Option<&Path>,
-        eval_path: Option<&Path>,
-        eval_share: f64,
-        text: Option<Text>,
-    ) -> Result<Data> {
+    fn make(preset: &Preset, path: Option<&Path>, eval_path: Option<&Path>, eval_share: f64, text: Option<Text>) -> Result<Data> {
         let path = path.map(path_text).transpose()?;
         let eval_path = eval_path.map(path_text).transpose()?;
         let mut config = unsafe { initialized(sys::weft_data_config_init) };

@@ -1,0 +1,124 @@
+#include "io/window_config.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+constexpr const char *kWindow = "sliding_window", *kTypes = "layer_types",
+                     *kUsed = "use_sliding_window", *kFirst = "max_window_layers";
+constexpr std::string_view kFull = R"("full_attention")", kSliding = R"("sliding_attention")";
+constexpr double kMostBlocks = 1 << 16;
+constexpr double kFirstDefault = 28;  // of Transformers if the field is missing
+
+// Whether Qwen's window is used; other models use theirs.
+Status read_used(ConfigFields& config, bool& out) {
+  const Json* value = config.find(kUsed);
+  if (value && !value->is_boolean()) return config.unexpected(kUsed, *value, "true or false");
+  out = value && value->boolean();
+  return {};
+}
+
+// Sets the windows to 0 or `window` as the list says.
+Status read_types(ConfigFields& config, double window, std::vector<double>& windows) {
+  const Json* list = config.find(kTypes);
+  if (!list || list->is_null()) return {};
+  if (!list->is_array() || list->items().size() != windows.size())
+    return config.unexpected(kTypes, *list, cat("a list of ", windows.size(), " types"));
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const std::string type = list->items()[i].dump();
+    if (type != kFull && (type != kSliding || window == 0))
+      return config.unexpected(
+          kTypes, *list, cat(kFull, window > 0 ? cat(" or ", kSliding) : "", " for each layer"),
+          Code::unsupported);
+    windows[i] = type == kFull ? 0 : window;
+  }
+  return {};
+}
+
+std::vector<double> numbers_of(std::string_view list) {
+  std::vector<double> out;
+  while (!list.empty()) {
+    const std::string_view item = list.substr(0, list.find('/'));
+    std::from_chars(item.data(), item.data() + item.size(), out.emplace_back());
+    list.remove_prefix(std::min(item.size() + 1, list.size()));
+  }
+  return out;
+}
+
+// The windows of all blocks.
+Result<std::vector<double>> windows_of(std::string_view keys) {
+  WEFT_TRY_ASSIGN(const std::string blocks, preset_value(keys, "blocks"));
+  WEFT_TRY_ASSIGN(const std::string list, preset_value(keys, "window"));
+  std::vector<double> turns = numbers_of(list), out;
+  if (turns.empty()) turns.push_back(0);
+  const auto count = static_cast<size_t>(numbers_of(blocks).at(0));
+  for (size_t i = 0; i < count; ++i) out.push_back(turns[i % turns.size()]);
+  return out;
+}
+
+std::string types_of(const std::vector<double>& windows) {
+  std::string out;
+  for (const double window : windows)
+    out += cat(out.empty() ? "[" : ", ", window > 0 ? kSliding : kFull);
+  return out + "]";
+}
+
+}  // namespace
+
+Status read_windows(ConfigFields& config, const Architecture& architecture, PresetKeys& keys) {
+  const bool some = architecture.windows == Windows::some_layers;
+  double window = 0, first = 0;
+  bool used = true;
+  if (architecture.windows != Windows::none)
+    WEFT_TRY(config.number(
+        {.field = kWindow, .key = "window", .value = architecture.window, .nullable = true},
+        window));
+  if (some) {
+    WEFT_TRY(read_used(config, used));
+    WEFT_TRY(config.number({.field = kFirst, .key = "window", .value = kFirstDefault}, first));
+  }
+  if (!used) window = 0;
+  const double blocks = keys.value("blocks");
+  if (blocks < 1 || blocks > kMostBlocks)
+    return Status(Code::data, cat("has ", blocks, " layers, expected 1 to ", kMostBlocks));
+  std::vector<double> windows(static_cast<size_t>(blocks), window);
+  std::fill_n(windows.begin(), std::min(windows.size(), static_cast<size_t>(first)), 0.0);
+  WEFT_TRY(read_types(config, window, windows));
+  const auto is_first = [&](double each) { return each == windows[0]; };
+  if (std::all_of(windows.begin(), windows.end(), is_first)) windows.resize(1);
+  if (windows[0] == 0 && windows.size() == 1) windows.clear();
+  // GPT-NeoX has no such key.
+  if (architecture.windows != Windows::none || !windows.empty())
+    keys.set("window", std::move(windows));
+  return {};
+}
+
+Result<WindowFields> print_windows(std::string_view keys, const Architecture& architecture) {
+  WindowFields out;
+  if (architecture.windows == Windows::none) return out;
+  WEFT_TRY_ASSIGN(const std::vector<double> windows, windows_of(keys));
+  const double window = *std::max_element(windows.begin(), windows.end());
+  const auto agrees = [window](double each) { return each == 0 || each == window; };
+  const bool all = std::count(windows.begin(), windows.end(), window) ==
+                   static_cast<std::ptrdiff_t>(windows.size());
+  const bool some = architecture.windows == Windows::some_layers;
+  if (!std::all_of(windows.begin(), windows.end(), agrees) || (!all && !some))
+    return Status(Code::unsupported,
+                  cat("key window differs between blocks, expected one value for '",
+                      architecture.type, "' of Transformers", some ? ", or 0" : ""));
+  if (some) out.emplace_back(kUsed, window > 0 ? "true" : "false");
+  if (some && window == 0) return out;
+  out.emplace_back(kWindow, window > 0 ? digits_of(to_text(window)) : "null");
+  if (!some) return out;
+  const auto first = std::find(windows.begin(), windows.end(), window);
+  out.emplace_back(kFirst, cat(first - windows.begin()));
+  out.emplace_back(kTypes, types_of(windows));
+  return out;
+}
+
+}  // namespace weft
