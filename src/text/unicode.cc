@@ -164,6 +164,12 @@ bool is_punctuation(char32_t point) {
   return of >= UTF8PROC_CATEGORY_PC && of <= UTF8PROC_CATEGORY_PO;
 }
 
+bool is_printable(char32_t point) {
+  if (point == ' ') return true;
+  const utf8proc_category_t of = category(point);
+  return of >= UTF8PROC_CATEGORY_LU && of <= UTF8PROC_CATEGORY_SO;
+}
+
 bool is_word(char32_t point) {
   const utf8proc_category_t of = category(point);
   const bool letter = of >= UTF8PROC_CATEGORY_LU && of <= UTF8PROC_CATEGORY_LO,

@@ -16,6 +16,7 @@ size_t count_code_points(std::string_view text);
 bool is_white_space(char32_t point);  // White_Space
 bool is_numeric(char32_t point);      // general category N
 bool is_punctuation(char32_t point);  // general category P, and the symbols of ASCII
+bool is_printable(char32_t point);    // str.isprintable() of Python
 bool is_word(char32_t point);         // Alphabetic, M, Nd, Pc or Join_Control
 
 enum class NormalForm : uint8_t { c, d, kc, kd };

@@ -12,7 +12,7 @@ import sys
 FLOORS = {
     "base": 0, "tensor": 0,
     "text": 1, "kernels": 1, "ops": 1, "optim": 1,
-    "graph": 2,
+    "graph": 2, "jinja": 2,
     "schedule": 3, "io": 3,
     "plan": 4,
     "lowering": 5, "engine": 5, "link": 5, "loop": 5,

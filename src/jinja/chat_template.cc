@@ -1,0 +1,120 @@
+#include "jinja/chat_template.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "jinja/interpreter.h"
+#include "jinja/parser.h"
+
+namespace weft {
+
+namespace {
+
+constexpr size_t kMostTemplateBytes = size_t{1} << 20;
+// A template makes each message a few times, and some texts of its own.
+constexpr uint64_t kMostSteps = 10'000'000;
+constexpr uint64_t kBytes = uint64_t{64} << 20;
+constexpr uint64_t kBytesPerByte = 64;
+
+const char* const kWhere = "chat template";
+
+bool has_generation(const jinja::Block& block) {
+  return std::any_of(block.begin(), block.end(), [](const jinja::Statement& statement) {
+    return statement.kind == jinja::Statement::Kind::generation || has_generation(statement.body) ||
+           has_generation(statement.otherwise) ||
+           std::any_of(statement.branches.begin(), statement.branches.end(),
+                       [](const auto& branch) { return has_generation(branch.body); });
+  });
+}
+
+Status check_text(const std::string& text, const std::string& what) {
+  return valid_utf8(text) ? Status() : Status(Code::invalid, cat(what, " is not UTF-8"));
+}
+
+Result<jinja::Value> value_of(std::span<const Message> messages) {
+  jinja::Items items;
+  for (const Message& message : messages) {
+    WEFT_TRY(check_text(message.role, cat("message ", items.size(), ": the role")));
+    WEFT_TRY(check_text(message.content, cat("message ", items.size(), ": the content")));
+    WEFT_TRY_ASSIGN(jinja::Value item,
+                    jinja::Value::dict({{"role", message.role}, {"content", message.content}}));
+    items.push_back(std::move(item));
+  }
+  return jinja::Value::sequence(std::move(items));
+}
+
+Status changes_text(size_t message) {
+  return Status(Code::unsupported,
+                cat(kWhere, ": message ", message,
+                    " changes the text of earlier messages, so that the place of an answer is not "
+                    "known; a template with generation blocks is required"));
+}
+
+}  // namespace
+
+struct ChatTemplate::Parsed {
+  jinja::Block block;
+  bool has_generation;
+
+  Result<jinja::Rendered> render(std::span<const Message> messages, const ChatVariables& variables,
+                                 bool add_generation_prompt) const;
+};
+
+Result<jinja::Rendered> ChatTemplate::Parsed::render(std::span<const Message> messages,
+                                                     const ChatVariables& variables,
+                                                     bool add_generation_prompt) const {
+  // What Transformers passes if a program does not: no tools and no documents.
+  jinja::Variables out = {{"tools", jinja::Value()}, {"documents", jinja::Value()}};
+  for (const auto& [name, text] : variables.texts) {
+    WEFT_TRY(check_text(text, cat("the variable ", shown(name))));
+    out[name] = jinja::Value(text);
+  }
+  for (const auto& [name, flag] : variables.flags) out[name] = jinja::Value(flag);
+  out["add_generation_prompt"] = jinja::Value(add_generation_prompt);
+  WEFT_TRY_ASSIGN(out["messages"], value_of(messages));
+  const jinja::Budget budget(kMostSteps, kBytes + kBytesPerByte * out["messages"].bytes());
+  jinja::Interpreter interpreter(std::move(out), variables.now, budget);
+  Result<jinja::Rendered> rendered = interpreter.render(block);
+  if (!rendered.ok()) return rendered.status().within(kWhere);
+  return rendered;
+}
+
+Result<ChatTemplate> ChatTemplate::parse(std::string_view text) {
+  if (text.size() > kMostTemplateBytes)
+    return Status(Code::data,
+                  cat(kWhere, ": has ", text.size(), " bytes, the limit is ", kMostTemplateBytes));
+  if (!valid_utf8(text)) return Status(Code::data, cat(kWhere, ": is not UTF-8"));
+  Result<jinja::Block> block = jinja::parse_template(text);
+  if (!block.ok()) return block.status().within(kWhere);
+  const bool generation = has_generation(block.value());
+  return ChatTemplate(std::make_shared<const Parsed>(Parsed{block.take(), generation}));
+}
+
+Result<std::string> ChatTemplate::render(std::span<const Message> messages,
+                                         const ChatVariables& variables,
+                                         bool add_generation_prompt) const {
+  WEFT_TRY_ASSIGN(jinja::Rendered rendered,
+                  parsed_->render(messages, variables, add_generation_prompt));
+  return std::move(rendered.text);
+}
+
+Result<RenderedChat> ChatTemplate::render_answers(std::span<const Message> messages,
+                                                  const ChatVariables& variables) const {
+  WEFT_TRY_ASSIGN(jinja::Rendered whole, parsed_->render(messages, variables, false));
+  RenderedChat out{std::move(whole.text), std::move(whole.generations)};
+  if (parsed_->has_generation) return out;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role != "assistant") continue;
+    WEFT_TRY_ASSIGN(const std::string before, render(messages.first(i), variables, true));
+    std::string through = out.text;
+    if (i + 1 < messages.size()) {
+      WEFT_TRY_ASSIGN(through, render(messages.first(i + 1), variables, false));
+    }
+    if (!through.starts_with(before)) return changes_text(i);
+    if (!out.text.starts_with(through)) return changes_text(i + 1);
+    out.answers.emplace_back(before.size(), through.size());
+  }
+  return out;
+}
+
+}  // namespace weft

@@ -1,0 +1,183 @@
+// Chat templates against Jinja2 (tests/data/make_chat_templates.py), what is refused, and limits.
+#include "jinja/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/text.h"
+
+namespace weft {
+namespace {
+
+std::string read(const std::string& name) {
+  std::ifstream file(std::string(WEFT_TEST_DATA) + "/chat_templates/" + name);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+const nlohmann::json& expected() {
+  static const auto all = nlohmann::json::parse(read("expected.json"));
+  return all;
+}
+
+Result<std::string> rendered(const std::string& source, const std::vector<Message>& messages = {},
+                             const ChatVariables& variables = {}, bool prompt = false) {
+  auto parsed = ChatTemplate::parse(source);
+  if (!parsed.ok()) return parsed.status();
+  return parsed.value().render(messages, variables, prompt);
+}
+
+std::string fault(const std::string& source, const std::vector<Message>& messages = {}) {
+  const auto out = rendered(source, messages);
+  return out.ok() ? "no fault: " + out.value() : out.status().text();
+}
+
+// The text, or null for a failure.
+nlohmann::json outcome(const Result<std::string>& text) {
+  return text.ok() ? nlohmann::json(text.value()) : nlohmann::json();
+}
+
+TEST(ChatTemplate, ConversationsAreThoseOfJinja) {
+  ASSERT_GT(expected()["chats"].size(), 80u);
+  for (const auto& row : expected()["chats"]) {
+    std::vector<Message> messages;
+    for (const auto& message : row["messages"]) messages.push_back({message[0], message[1]});
+    ChatVariables variables;
+    variables.texts = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+    if (row.contains("now")) variables.now = row["now"].get<int64_t>();
+    if (row.contains("enable_thinking"))
+      variables.flags["enable_thinking"] = row["enable_thinking"].get<bool>();
+    const std::string source = read(row["template"]);
+    const bool prompt = row["prompt"];
+    const auto text = rendered(source, messages, variables, prompt);
+    EXPECT_EQ(outcome(text), row["text"])
+        << row.dump() << (text.ok() ? "" : "\n" + text.status().text());
+    if (prompt || !text.ok() || source.find("endgeneration") == source.npos) continue;
+    const RenderedChat chat =
+        ChatTemplate::parse(source).take().render_answers(messages, variables).take();
+    EXPECT_EQ(chat.text, row["text"]);
+    EXPECT_EQ(nlohmann::json(chat.answers), row["answers"]) << row.dump();
+  }
+}
+
+TEST(ChatTemplate, ConstructsAreThoseOfJinja) {
+  ASSERT_GT(expected()["snippets"].size(), 120u);
+  ChatVariables variables;
+  variables.now = 1721984461;
+  for (const auto& row : expected()["snippets"]) {
+    const auto text = rendered(row["template"], {{"user", "u"}, {"tool", "t"}}, variables);
+    EXPECT_EQ(outcome(text), row["text"])
+        << row["template"] << (text.ok() ? "" : "\n" + text.status().text());
+  }
+}
+
+TEST(ChatTemplate, AnErrorNamesTheLineAndTheConstruct) {
+  EXPECT_EQ(fault("a\n{% include 'x' %}"),
+            "chat template: line 2: the tag 'include' is not supported here");
+  EXPECT_EQ(fault("\n\n{{ x | wordwrap(3) }}"),
+            "chat template: line 3: the filter 'wordwrap' is not supported");
+  EXPECT_EQ(fault("{{ x is filter }}"),
+            "chat template: line 1: the test 'filter' is not supported");
+  EXPECT_EQ(fault("{{ 2 ** 3 }}"), "chat template: line 1: the operator '**' is not supported");
+  EXPECT_EQ(fault("{{ ''.__class__ }}"),
+            "chat template: line 1: the attribute '__class__' is not allowed");
+  EXPECT_EQ(fault("{% for a in b recursive %}{% endfor %}"),
+            "chat template: line 1: a recursive loop is not supported");
+  EXPECT_EQ(fault("{% if a %}\n{{ b }}"),
+            "chat template: line 2: expected the tag 'endif', found the end of the template");
+  EXPECT_EQ(fault("{{ 'a'.zfill(3) }}"),
+            "chat template: line 1: the method 'zfill' of a text is not supported");
+  EXPECT_EQ(fault("\n{{ lipsum() }}"), "chat template: line 2: the name 'lipsum' is not supported");
+  EXPECT_EQ(fault("{{ 'a' + message.x }}"), "chat template: line 1: 'message' is undefined");
+  EXPECT_EQ(fault("{{ strftime_now('%d') }}"),
+            "chat template: line 1: the function 'strftime_now' is undefined");
+  EXPECT_EQ(fault("\xff"), "chat template: is not UTF-8");
+  EXPECT_EQ(fault("{{ 1 }}", {{"user", "\xff"}}), "message 0: the content is not UTF-8");
+}
+
+TEST(ChatTemplate, ARefusalOfTheMessagesIsAnInvalidArgument) {
+  const auto out = rendered("{{ raise_exception('Roles must alternate') }}");
+  EXPECT_EQ(out.status().code(), Code::invalid);
+  EXPECT_EQ(out.status().text(),
+            "chat template: the template refuses the messages: Roles must alternate");
+}
+
+std::string times(std::string_view text, int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += text;
+  return out;
+}
+
+TEST(ChatTemplate, AHostileTemplateEndsWithAnError) {
+  const std::string kSteps = "line 1: the template takes too many steps",
+                    kBytes = "line 1: the template makes too much text",
+                    kLevels = "nested more than ";
+  const std::pair<std::string, std::string> hostile[] = {
+      {"{% set l = range(9999) | list %}{% for a in l %}{% for b in l %}{% endfor %}{% endfor %}",
+       kSteps},
+      {"{% set n = namespace(a='x') %}{% for i in range(99) %}{% set n.a = n.a + n.a %}{% endfor "
+       "%}",
+       kBytes},
+      {"{{ 'x' * 999999999999 }}", kBytes},
+      {"{{ range(100001) | list }}", "the limit is 100000"},
+      {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", kLevels},
+      {"{{ " + times("(", 1000) + "1" + times(")", 1000) + " }}", kLevels},
+      {"{{ " + times("[", 1000) + "1" + times("]", 1000) + " }}", kLevels},
+      {"{{ " + times("not ", 1000) + "1 }}", kLevels},
+      {"{{ " + times("-", 1000) + "1 }}", kLevels},
+      {"{{ 1" + times(" + 1", 1000) + " }}", "more than 200 levels"},
+      {"{{ 'a'" + times(" | trim", 1000) + " }}", "more than 200 levels"},
+      {"{{ a" + times(".a", 1000) + " }}", "more than 200 levels"},
+      {times("{% if 1 %}", 1000) + times("{% endif %}", 1000), kLevels},
+      {"{% set n = namespace(a=[]) %}{% for i in range(99) %}{% set n.a = [n.a] %}{% endfor %}",
+       "more than 64 levels"},
+      {"{% set n = namespace(a=range(99999)|list) %}{% for i in range(60) %}{% set n.a = [n.a] %}"
+       "{% endfor %}{{ n.a | tojson(indent=64) }}",
+       kBytes},
+      {"{{ 'a' | map(" + times("'map', ", 100000) + "'list') | list }}", "'map' expects"},
+  };
+  for (const auto& [source, expected] : hostile)
+    EXPECT_NE(fault(source).find(expected), std::string::npos)
+        << source.substr(0, 80) << ": " << fault(source).substr(0, 200);
+}
+
+using Ranges = std::vector<TextRange>;
+
+TEST(ChatTemplate, AnswersWithoutGenerationBlocksAreWhatMessagesAdd) {
+  const auto chat = ChatTemplate::parse(read("chatml.jinja")).take();
+  const std::vector<Message> messages = {
+      {"system", "s"}, {"user", "a"}, {"assistant", "bc"}, {"user", "d"}, {"assistant", ""}};
+  const RenderedChat out = chat.render_answers(messages, {}).take();
+  EXPECT_EQ(out.text, chat.render(messages, {}, false).take());
+  std::vector<std::string> answers;
+  for (const auto& [begin, end] : out.answers)
+    answers.push_back(out.text.substr(begin, end - begin));
+  EXPECT_EQ(answers, (std::vector<std::string>{"bc<|im_end|>\n", "<|im_end|>\n"}));
+}
+
+TEST(ChatTemplate, AnswersAreRefusedIfAMessageChangesEarlierText) {
+  // The reasoning of an answer is removed when a question follows.
+  const auto chat = ChatTemplate::parse(read("qwen3.jinja")).take();
+  const std::vector<Message> messages = {
+      {"user", "a"}, {"assistant", "<think>x</think>b"}, {"user", "c"}, {"assistant", "d"}};
+  const auto out = chat.render_answers(messages, {});
+  ASSERT_FALSE(out.ok());
+  EXPECT_EQ(out.status().code(), Code::unsupported);
+  EXPECT_EQ(out.status().text(),
+            "chat template: message 2 changes the text of earlier messages, so that the place of "
+            "an answer is not known; a template with generation blocks is required");
+  EXPECT_EQ(chat.render_answers(std::span(messages).first(2), {}).take().answers.size(), 1u);
+}
+
+TEST(ChatTemplate, AConversationWithoutAnswersHasNone) {
+  const auto chat = ChatTemplate::parse(read("smollm3.jinja")).take();
+  const std::vector<Message> messages = {{"user", "a"}};
+  EXPECT_EQ(chat.render_answers(messages, {}).take().answers, Ranges());
+}
+
+}  // namespace
+}  // namespace weft
