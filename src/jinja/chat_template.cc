@@ -16,8 +16,6 @@ constexpr uint64_t kMostSteps = 10'000'000;
 constexpr uint64_t kBytes = uint64_t{64} << 20;
 constexpr uint64_t kBytesPerByte = 64;
 
-const char* const kWhere = "chat template";
-
 bool has_generation(const jinja::Block& block) {
   return std::any_of(block.begin(), block.end(), [](const jinja::Statement& statement) {
     return statement.kind == jinja::Statement::Kind::generation || has_generation(statement.body) ||
@@ -43,9 +41,9 @@ Result<jinja::Value> value_of(std::span<const Message> messages) {
   return jinja::Value::sequence(std::move(items));
 }
 
-Status changes_text(size_t message) {
+Status changes_text(const std::string& name, size_t message) {
   return Status(Code::unsupported,
-                cat(kWhere, ": message ", message,
+                cat(name, ": message ", message,
                     " changes the text of earlier messages, so that the place of an answer is not "
                     "known; a template with generation blocks is required"));
 }
@@ -53,6 +51,7 @@ Status changes_text(size_t message) {
 }  // namespace
 
 struct ChatTemplate::Parsed {
+  std::string name;
   jinja::Block block;
   bool has_generation;
 
@@ -65,29 +64,30 @@ Result<jinja::Rendered> ChatTemplate::Parsed::render(std::span<const Message> me
                                                      bool add_generation_prompt) const {
   // What Transformers passes if a program does not: no tools and no documents.
   jinja::Variables out = {{"tools", jinja::Value()}, {"documents", jinja::Value()}};
-  for (const auto& [name, text] : variables.texts) {
-    WEFT_TRY(check_text(text, cat("the variable ", shown(name))));
-    out[name] = jinja::Value(text);
+  for (const auto& [key, text] : variables.texts) {
+    WEFT_TRY(check_text(text, cat("the variable ", shown(key))));
+    out[key] = jinja::Value(text);
   }
-  for (const auto& [name, flag] : variables.flags) out[name] = jinja::Value(flag);
+  for (const auto& [key, flag] : variables.flags) out[key] = jinja::Value(flag);
   out["add_generation_prompt"] = jinja::Value(add_generation_prompt);
   WEFT_TRY_ASSIGN(out["messages"], value_of(messages));
   const jinja::Budget budget(kMostSteps, kBytes + kBytesPerByte * out["messages"].bytes());
   jinja::Interpreter interpreter(std::move(out), variables.now, budget);
   Result<jinja::Rendered> rendered = interpreter.render(block);
-  if (!rendered.ok()) return rendered.status().within(kWhere);
+  if (!rendered.ok()) return rendered.status().within(name);
   return rendered;
 }
 
-Result<ChatTemplate> ChatTemplate::parse(std::string_view text) {
+Result<ChatTemplate> ChatTemplate::parse(std::string_view text, std::string name) {
   if (text.size() > kMostTemplateBytes)
     return Status(Code::data,
-                  cat(kWhere, ": has ", text.size(), " bytes, the limit is ", kMostTemplateBytes));
-  if (!valid_utf8(text)) return Status(Code::data, cat(kWhere, ": is not UTF-8"));
+                  cat(name, ": has ", text.size(), " bytes, the limit is ", kMostTemplateBytes));
+  if (!valid_utf8(text)) return Status(Code::data, cat(name, ": is not UTF-8"));
   Result<jinja::Block> block = jinja::parse_template(text);
-  if (!block.ok()) return block.status().within(kWhere);
+  if (!block.ok()) return block.status().within(name);
   const bool generation = has_generation(block.value());
-  return ChatTemplate(std::make_shared<const Parsed>(Parsed{block.take(), generation}));
+  return ChatTemplate(
+      std::make_shared<const Parsed>(Parsed{std::move(name), block.take(), generation}));
 }
 
 Result<std::string> ChatTemplate::render(std::span<const Message> messages,
@@ -110,8 +110,8 @@ Result<RenderedChat> ChatTemplate::render_answers(std::span<const Message> messa
     if (i + 1 < messages.size()) {
       WEFT_TRY_ASSIGN(through, render(messages.first(i + 1), variables, false));
     }
-    if (!through.starts_with(before)) return changes_text(i);
-    if (!out.text.starts_with(through)) return changes_text(i + 1);
+    if (!through.starts_with(before)) return changes_text(parsed_->name, i);
+    if (!out.text.starts_with(through)) return changes_text(parsed_->name, i + 1);
     out.answers.emplace_back(before.size(), through.size());
   }
   return out;

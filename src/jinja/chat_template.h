@@ -39,8 +39,9 @@ struct RenderedChat {
 // Immutable; several threads may use it.
 class ChatTemplate {
  public:
-  // Refuses what this version of weft does not know, by its name and line.
-  static Result<ChatTemplate> parse(std::string_view text);
+  // Refuses what this version of weft does not know, by its name and line. `name`: the begin of
+  // every error, for instance a path.
+  static Result<ChatTemplate> parse(std::string_view text, std::string name = "chat template");
 
   // Fails with Code::invalid if the template refuses the messages, for example a role.
   // `add_generation_prompt`: the text ends with the begin of an answer.

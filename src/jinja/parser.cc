@@ -37,6 +37,7 @@ class Parser {
   TokenReader reader_;
   uint32_t loops_ = 0;   // that the place is in
   uint32_t scopes_ = 0;  // that a macro at this place would see
+  bool in_generation_ = false;
 };
 
 Result<Block> Parser::block(Ends ends) {
@@ -229,11 +230,15 @@ Result<Statement> Parser::macro() {
 }
 
 Result<Statement> Parser::generation() {
+  if (in_generation_)
+    return at_line(reader_.line(), "'generation' inside of 'generation' is not supported");
   Statement out;
   out.kind = Form::generation;
+  in_generation_ = true;
   const uint32_t loops = std::exchange(loops_, 0);
   ++scopes_;
   WEFT_TRY_ASSIGN(out.body, body("endgeneration"));
+  in_generation_ = false;
   --scopes_;
   loops_ = loops;
   return out;

@@ -87,6 +87,8 @@ TEST(ChatTemplate, AnErrorNamesTheLineAndTheConstruct) {
             "chat template: line 1: the attribute '__class__' is not allowed");
   EXPECT_EQ(fault("{% for a in b recursive %}{% endfor %}"),
             "chat template: line 1: a recursive loop is not supported");
+  EXPECT_EQ(fault("{% generation %}{% generation %}"),
+            "chat template: line 1: 'generation' inside of 'generation' is not supported");
   EXPECT_EQ(fault("{% if a %}\n{{ b }}"),
             "chat template: line 2: expected the tag 'endif', found the end of the template");
   EXPECT_EQ(fault("{{ 'a'.zfill(3) }}"),
