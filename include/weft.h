@@ -940,7 +940,8 @@ enum weft_tokenizer_flags {
 
 /**
  * Opens tokenizer.json of Hugging Face's `tokenizers`, or that of a directory. The model must be BPE; weft_tokenizer_open(3) lists the parts
- * that are known. A part that is not known is refused. Owner: caller; free with weft_tokenizer_free. Thread: any.
+ * that are known. A part that is not known is refused. The chat template beside the file is read, too; without one, or with one that is not
+ * known, only weft_tokenizer_chat fails. Owner: caller; free with weft_tokenizer_free. Thread: any.
  */
 WEFT_API weft_status weft_tokenizer_open(const char *path, weft_tokenizer **out, weft_error *err);
 /** The same from the `size` bytes of a file. Owner: caller; free with weft_tokenizer_free. Thread: any. */
@@ -969,6 +970,32 @@ WEFT_API weft_status weft_tokenizer_encode(const weft_tokenizer *tokenizer, cons
  */
 WEFT_API weft_status weft_tokenizer_decode(const weft_tokenizer *tokenizer, const int32_t *ids, size_t n_ids, uint32_t flags, char *text,
                                            size_t capacity, size_t *size, weft_error *err);
+
+/** A message of a conversation, in UTF-8. */
+typedef struct weft_chat_message {
+  const char *role;           /**< "system", "user", "assistant", or another one that the template knows */
+  const char *content;
+} weft_chat_message;
+
+/** How a conversation becomes a text. */
+typedef struct weft_chat_config {
+  uint32_t size;
+  uint32_t add_generation_prompt;   /**< 1: the text ends with the begin of an answer; 0: it ends with the last message. Default: 1 */
+  int64_t local_time_ns;      /**< for templates that print the date: the local time since 1970-01-01 00:00. 0: none; such a template then
+                                   prints a date of its own, or fails. Default: 0 */
+} weft_chat_config;
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_chat_config_init(weft_chat_config *config, size_t size);
+/**
+ * Renders a conversation with the chat template of the model: the file chat_template.jinja beside tokenizer.json, or "chat_template" in
+ * tokenizer_config.json. The text is that of Transformers' apply_chat_template. It has all special tokens that the model expects, so it is
+ * encoded with flags 0. As with Transformers, names of special tokens in a message become special tokens, too; a program that does not trust
+ * a message must refuse them. `config` may be NULL. *size is set to the bytes of the text; at most `capacity` bytes are written to `text`, with
+ * a NUL if there is space for it. `text` may be NULL if `capacity` is 0. WEFT_ENOENT: there is no template. WEFT_EINVAL: the template refuses
+ * the messages, for instance a role. WEFT_EDATA: the template is not valid, or uses a part of Jinja that weft does not know. Thread: any.
+ */
+WEFT_API weft_status weft_tokenizer_chat(const weft_tokenizer *tokenizer, const weft_chat_message *messages, size_t n_messages,
+                                         const weft_chat_config *config, char *text, size_t capacity, size_t *size, weft_error *err);
 
 /** Decodes ids that arrive one by one. */
 typedef struct weft_text_stream weft_text_stream;

@@ -9,6 +9,7 @@ import "C"
 import (
 	"runtime"
 	"sync"
+	"time"
 	"unsafe"
 )
 
@@ -104,6 +105,51 @@ func (t *Tokenizer) Encode(text string, flags EncodeFlags) ([]int32, error) {
 		}
 		if int(size) <= len(ids) {
 			return ids[:size], nil
+		}
+	}
+}
+
+// ChatMessage is a message of a conversation.
+type ChatMessage struct {
+	Role    string // "system", "user", "assistant", or another one that the template knows
+	Content string
+}
+
+// ChatConfig configures Tokenizer.Chat.
+type ChatConfig struct {
+	NoGenerationPrompt bool      // the text ends with the last message, not with the begin of an answer
+	LocalTime          time.Time // for templates that print the date; zero: none
+}
+
+// Chat renders a conversation with the chat template of the model. Encode the text without AddSpecials: the template has added them.
+func (t *Tokenizer) Chat(messages []ChatMessage, config ChatConfig) (string, error) {
+	var own memory
+	defer own.free()
+	var c C.weft_chat_config
+	C.weft_chat_config_init(&c, C.sizeof_weft_chat_config)
+	if config.NoGenerationPrompt {
+		c.add_generation_prompt = 0
+	}
+	if !config.LocalTime.IsZero() {
+		_, offset := config.LocalTime.Zone()
+		c.local_time_ns = C.int64_t(config.LocalTime.UnixNano() + int64(offset)*int64(time.Second))
+	}
+	size := C.size_t(256)
+	all := array(&own, messages, func(message ChatMessage) C.weft_chat_message {
+		size += C.size_t(2 * len(message.Content))
+		return C.weft_chat_message{role: own.text(message.Role), content: own.text(message.Content)}
+	})
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for {
+		text, err := make([]byte, size), newError()
+		status := C.weft_tokenizer_chat(t.c, all, C.size_t(len(messages)), &c, (*C.char)(unsafe.Pointer(&text[0])), C.size_t(len(text)),
+			&size, err)
+		if err := failed(status, err); err != nil {
+			return "", err
+		}
+		if int(size) <= len(text) {
+			return string(text[:size]), nil
 		}
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
+	"time"
 
 	"weft"
 )
@@ -115,5 +117,29 @@ func TestPackedSamplesHavePositions(t *testing.T) {
 	try(t, data.EvalPositions(0, positions))
 	if err := data.EvalPositions(1, positions); !errors.Is(err, weft.EINVAL) {
 		t.Error(err)
+	}
+}
+
+func TestAConversationBecomesText(t *testing.T) {
+	tokenizer, err := weft.OpenTokenizer("../../tests/data/tokenizers/byte_fallback")
+	try(t, err)
+	defer tokenizer.Close()
+	messages := []weft.ChatMessage{{Role: "user", Content: "日本?"}, {Role: "assistant", Content: strings.Repeat("x", 2000)}}
+	expected := "<s>[user] 日本?</s>\n[assistant] " + strings.Repeat("x", 2000) + "</s>\n"
+	text, err := tokenizer.Chat(messages, weft.ChatConfig{})
+	try(t, err)
+	if text != expected+"[assistant] " {
+		t.Errorf("text %q", text)
+	}
+	zone := time.FixedZone("", 3600)
+	dated := weft.ChatConfig{NoGenerationPrompt: true, LocalTime: time.Date(2024, 7, 26, 0, 30, 0, 0, zone)}
+	text, err = tokenizer.Chat(messages, dated)
+	try(t, err)
+	if text != strings.Replace(expected, "<s>", "<s>(26 Jul 2024)", 1) {
+		t.Errorf("text %q", text)
+	}
+	_, err = tokenizer.Chat([]weft.ChatMessage{{Role: "tool"}}, weft.ChatConfig{})
+	if err == nil || !strings.Contains(err.Error(), "unknown role tool") {
+		t.Errorf("error %v", err)
 	}
 }

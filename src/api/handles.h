@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "graph/model.h"
+#include "io/chat_source.h"
 #include "io/cluster.h"
 #include "io/profile.h"
 #include "kernels/fpenv.h"
@@ -42,6 +43,7 @@ struct weft_model {
 
 struct weft_tokenizer {
   std::shared_ptr<const weft::Tokenizer> tokenizer;
+  weft::Result<weft::ChatSource> chat;  // or why there is none
 };
 
 struct weft_profile {
@@ -90,6 +92,8 @@ inline int64_t to_ns(double seconds) { return std::llround(seconds * 1e9); }
 // The defaults of a configuration; its size is 0.
 template <typename T>
 T defaults();
+template <>
+weft_chat_config defaults();
 template <>
 weft_data_config defaults();
 template <>

@@ -81,6 +81,13 @@ weft_sequence_config defaults() {
 }
 
 template <>
+weft_chat_config defaults() {
+  weft_chat_config out = {};
+  out.add_generation_prompt = 1;
+  return out;
+}
+
+template <>
 weft_tokenizer_config defaults() {
   weft_tokenizer_config out = {};
   out.vocabulary = 32768;
@@ -150,6 +157,7 @@ void weft_optimizer_init(weft_optimizer* optimizer, size_t size) { init(optimize
 void weft_parameter_group_init(weft_parameter_group* group, size_t size) { init(group, size); }
 void weft_plan_config_init(weft_plan_config* config, size_t size) { init(config, size); }
 void weft_mesh_config_init(weft_mesh_config* config, size_t size) { init(config, size); }
+void weft_chat_config_init(weft_chat_config* config, size_t size) { init(config, size); }
 void weft_data_config_init(weft_data_config* config, size_t size) { init(config, size); }
 void weft_run_config_init(weft_run_config* config, size_t size) { init(config, size); }
 void weft_save_config_init(weft_save_config* config, size_t size) { init(config, size); }

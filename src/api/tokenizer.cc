@@ -17,18 +17,35 @@ struct weft_text_stream {
 namespace {
 
 constexpr uint32_t kBytes = 256;
+constexpr int64_t kSecond = 1000 * kMillisecond;
 
 Status check_flags(uint32_t flags, uint32_t known, const char* expected) {
   if ((flags & ~known) == 0) return {};
   return Status(Code::invalid, cat("flags are ", flags, ", expected ", expected));
 }
 
-Status make(Result<Tokenizer> opened, weft_tokenizer** out) {
+Status make(Result<Tokenizer> opened, Result<ChatSource> chat, weft_tokenizer** out) {
   WEFT_TRY_ASSIGN(Tokenizer tokenizer, std::move(opened));
-  auto made = std::make_unique<weft_tokenizer>();
-  made->tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
-  *out = made.release();
+  auto shared = std::make_shared<const Tokenizer>(std::move(tokenizer));
+  *out = new weft_tokenizer{std::move(shared), std::move(chat)};
   return {};
+}
+
+Result<std::vector<Message>> messages_of(const weft_chat_message* messages, size_t n) {
+  std::vector<Message> out;
+  if (n > 0) WEFT_TRY(require(messages, "messages"));
+  for (size_t i = 0; i < n; ++i) {
+    WEFT_TRY(require(messages[i].role, "weft_chat_message.role"));
+    WEFT_TRY(require(messages[i].content, "weft_chat_message.content"));
+    out.push_back({messages[i].role, messages[i].content});
+  }
+  return out;
+}
+
+// Writes at most `capacity` bytes, with a NUL if there is space for it.
+void copy_text(const std::string& from, char* text, size_t capacity, size_t* size) {
+  std::copy_n(from.c_str(), std::min(capacity, from.size() + 1), text);
+  *size = from.size();
 }
 
 Status check_ids(const int32_t* ids, size_t n) {
@@ -66,7 +83,7 @@ weft_status weft_tokenizer_open(const char* path, weft_tokenizer** out, weft_err
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(path, "path"));
     WEFT_TRY(require(out, "out"));
-    return make(open_tokenizer(path), out);
+    return make(open_tokenizer(path), open_chat(path), out);
   });
 }
 
@@ -75,7 +92,8 @@ weft_status weft_tokenizer_parse(const char* json, size_t size, weft_tokenizer**
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(json, "json"));
     WEFT_TRY(require(out, "out"));
-    return make(parse_tokenizer({json, size}), out);
+    return make(parse_tokenizer({json, size}),
+                Status(Code::not_found, "a tokenizer without a file has no chat template"), out);
   });
 }
 
@@ -133,8 +151,32 @@ weft_status weft_tokenizer_decode(const weft_tokenizer* tokenizer, const int32_t
     WEFT_TRY(check_ids(ids, n_ids));
     const std::vector<uint32_t> all(ids, ids + n_ids);
     WEFT_TRY_ASSIGN(const std::string made, tokenizer->tokenizer->decode(all, flags != 0));
-    std::copy_n(made.c_str(), std::min(capacity, made.size() + 1), text);
-    *size = made.size();
+    copy_text(made, text, capacity, size);
+    return {};
+  });
+}
+
+weft_status weft_tokenizer_chat(const weft_tokenizer* tokenizer, const weft_chat_message* messages,
+                                size_t n_messages, const weft_chat_config* config, char* text,
+                                size_t capacity, size_t* size, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(tokenizer, "tokenizer"));
+    if (capacity > 0) WEFT_TRY(require(text, "text"));
+    WEFT_TRY(require(size, "size"));
+    weft_chat_config c;
+    WEFT_TRY(read_config(config, "weft_chat_config", c));
+    if (c.add_generation_prompt > 1)
+      return Status(Code::invalid, cat("weft_chat_config.add_generation_prompt is ",
+                                       c.add_generation_prompt, ", expected 0 or 1"));
+    WEFT_TRY_ASSIGN(const std::vector<Message> all, messages_of(messages, n_messages));
+    if (!tokenizer->chat.ok()) return tokenizer->chat.status();
+    const ChatSource& source = tokenizer->chat.value();
+    ChatVariables variables;
+    variables.texts = source.tokens;
+    if (c.local_time_ns != 0) variables.now = c.local_time_ns / kSecond;
+    WEFT_TRY_ASSIGN(const std::string made,
+                    source.chat.render(all, variables, c.add_generation_prompt != 0));
+    copy_text(made, text, capacity, size);
     return {};
   });
 }

@@ -253,7 +253,7 @@ TEST(ModelTest, AttributesThatAnOpDoesNotReadAreRefused) {
   };
   const std::vector<std::pair<const char*, std::string>> ops = {
       {"add", "no attribute"},
-      {"attention", "WEFT_NODE_CAUSAL, heads, factor"},
+      {"attention", "WEFT_NODE_CAUSAL, heads, factor, dims"},
       {"concat", "axis"},
       {"conv1d", "dims"},
       {"conv2d", "dims"},

@@ -1,6 +1,7 @@
 // Tokenizers through the C API.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -50,6 +51,66 @@ TEST_F(TokenizerApi, ANumberOfIdsIsGivenWithoutSpaceForThem) {
   EXPECT_EQ(weft_tokenizer_encode(tokenizer, "Hello", 5, 0, first, 1, &n, &err), WEFT_OK);
   EXPECT_EQ(first[0], ids("Hello")[0]);
   EXPECT_EQ(first[1], -1);
+}
+
+TEST_F(TokenizerApi, AConversationIsRendered) {
+  const weft_chat_message messages[] = {{"user", " Hi "}, {"assistant", "<s>"}, {"user", "Why?"}};
+  const std::string expected =
+      "<s>[user] Hi</s>\n[assistant] <s></s>\n[user] Why?</s>\n[assistant] ";
+  char text[128];
+  size_t size = 0;
+  ASSERT_EQ(weft_tokenizer_chat(tokenizer, messages, 3, nullptr, text, sizeof text, &size, &err),
+            WEFT_OK)
+      << err.text;
+  EXPECT_EQ(std::string(text), expected);
+  EXPECT_EQ(size, expected.size());
+  EXPECT_EQ(weft_tokenizer_chat(tokenizer, messages, 3, nullptr, nullptr, 0, &size, &err), WEFT_OK);
+  EXPECT_EQ(size, expected.size());
+  const std::vector<int32_t> all = ids(text);
+  EXPECT_EQ(std::count(all.begin(), all.end(), 1), 2);  // that of the template and of the message
+  EXPECT_EQ(std::count(all.begin(), all.end(), 2), 3);
+  weft_chat_config config;
+  weft_chat_config_init(&config, sizeof config);
+  config.add_generation_prompt = 0;
+  config.local_time_ns = 1721984461000000000;
+  ASSERT_EQ(weft_tokenizer_chat(tokenizer, messages, 1, &config, text, sizeof text, &size, &err),
+            WEFT_OK)
+      << err.text;
+  EXPECT_EQ(std::string(text), "<s>(26 Jul 2024)[user] Hi</s>\n");
+}
+
+TEST_F(TokenizerApi, AConversationIsRefused) {
+  const weft_chat_message tool = {"tool", "x"}, none = {"user", nullptr}, bytes = {"user", "\xff"};
+  char text[8];
+  size_t size = 1;
+  const auto refused = [&](const weft_tokenizer* of, const weft_chat_message* message,
+                           const weft_chat_config* config) {
+    const weft_status status =
+        weft_tokenizer_chat(of, message, 1, config, text, sizeof text, &size, &err);
+    EXPECT_EQ(size, 1u);
+    return status;
+  };
+  EXPECT_EQ(refused(tokenizer, &tool, nullptr), WEFT_EINVAL);
+  EXPECT_EQ(std::string(err.text),
+            kFiles +
+                "byte_fallback/tokenizer_config.json: 'chat_template': the template refuses "
+                "the messages: unknown role tool");
+  EXPECT_EQ(refused(tokenizer, &none, nullptr), WEFT_EINVAL);
+  EXPECT_STREQ(err.text, "weft_chat_message.content is NULL");
+  EXPECT_EQ(refused(tokenizer, &bytes, nullptr), WEFT_EINVAL);
+  EXPECT_STREQ(err.text, "message 0: the content is not UTF-8");
+  EXPECT_EQ(refused(tokenizer, nullptr, nullptr), WEFT_EINVAL);
+  weft_chat_config config;
+  weft_chat_config_init(&config, sizeof config);
+  config.add_generation_prompt = 2;
+  EXPECT_EQ(refused(tokenizer, &tool, &config), WEFT_EINVAL);
+  weft_tokenizer* plain = nullptr;
+  ASSERT_EQ(weft_tokenizer_open((kFiles + "words").c_str(), &plain, &err), WEFT_OK);
+  EXPECT_EQ(refused(plain, &tool, nullptr), WEFT_ENOENT);
+  EXPECT_EQ(std::string(err.text), kFiles +
+                                       "words: has no chat template, expected chat_template.jinja, "
+                                       "or 'chat_template' in tokenizer_config.json");
+  weft_tokenizer_free(plain);
 }
 
 TEST_F(TokenizerApi, SpecialTokensAreAddedFoundOrText) {

@@ -3,7 +3,7 @@
 
     python3 -m venv venv && venv/bin/pip install tokenizers && venv/bin/python tests/data/make_tokenizers.py
 
-NAME/tokenizer.json is trained on the man pages. NAME/expected.json has, for each text: the ids, the ids with those of the post-processor,
+NAME/tokenizer.json is trained on the man pages; byte_fallback/ also has a chat template. NAME/expected.json has, for each text: the ids, the ids with those of the post-processor,
 and the text of the ids with and without special tokens.
 """
 import json
@@ -62,6 +62,19 @@ def words():
     return tokenizer, trainers.BpeTrainer(vocab_size=200, special_tokens=["<unk>"], limit_alphabet=60, show_progress=False)
 
 
+CHAT = """{{ bos_token }}{% if strftime_now is defined %}({{ strftime_now('%d %b %Y') }}){% endif %}
+{% for message in messages %}
+{% if message.role not in ['system', 'user', 'assistant'] %}{{ raise_exception('unknown role ' + message.role) }}{% endif %}
+[{{ message.role }}] {{ message.content | trim }}{{ eos_token }}
+{% endfor %}
+{% if add_generation_prompt %}[assistant] {% endif %}"""
+
+
+def write_chat_template(folder):
+    config = {"bos_token": "<s>", "eos_token": {"content": "</s>", "special": True}, "chat_template": CHAT}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
 def write(name, tokenizer, trainer):
     tokenizer.train_from_iterator(PAGES, trainer)
     if name == "byte_fallback":  # a token for each byte, not the text "<0x0A>"
@@ -81,5 +94,6 @@ def write(name, tokenizer, trainer):
     (folder / "expected.json").write_text(json.dumps(out, ensure_ascii=True) + "\n", encoding="utf-8")
 
 
+write_chat_template(HERE / "tokenizers" / "byte_fallback")
 for make in bytes_of_gpt2, pattern_of_gpt4, byte_fallback, words:
     write(make.__name__, *make())

@@ -23,6 +23,17 @@ class Tokenizers(unittest.TestCase):
             self.assertGreater(len(tokenizer.encode("<s>", plain_specials=True)), 1)
             self.assertEqual(tokenizer.encode(""), [])
 
+    def test_a_conversation_becomes_text(self):
+        messages = [{"role": "user", "content": "Naïve 日本?"}, {"role": "assistant", "content": "x" * 2000}]
+        with weft.Tokenizer(FILES / "byte_fallback") as tokenizer:
+            text = "<s>[user] Naïve 日本?</s>\n[assistant] " + "x" * 2000 + "</s>\n"
+            self.assertEqual(tokenizer.chat(messages), text + "[assistant] ")
+            self.assertEqual(tokenizer.chat(messages, add_generation_prompt=False), text)
+            self.assertTrue(tokenizer.chat(messages, local_time_seconds=1721984461).startswith("<s>(26 Jul 2024)"))
+            self.assertEqual(tokenizer.encode(tokenizer.chat(messages)).count(tokenizer.id("<s>")), 1)
+            with self.assertRaisesRegex(weft.Error, "unknown role tool"):
+                tokenizer.chat([{"role": "tool", "content": ""}])
+
     def test_training_writes_a_file(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "tokenizer.json")

@@ -378,6 +378,21 @@ class weft_data_config(ctypes.Structure):
     ]
 
 
+class weft_chat_message(ctypes.Structure):
+    _fields_ = [
+        ("role", ctypes.c_char_p),
+        ("content", ctypes.c_char_p),
+    ]
+
+
+class weft_chat_config(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("add_generation_prompt", ctypes.c_uint32),
+        ("local_time_ns", ctypes.c_int64),
+    ]
+
+
 class weft_tokenizer_config(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_uint32),
@@ -646,6 +661,8 @@ weft_tokenizer_id = _declare("weft_tokenizer_id", ctypes.c_int32, ctypes.c_void_
 weft_tokenizer_token = _declare("weft_tokenizer_token", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint32))
 weft_tokenizer_encode = _declare("weft_tokenizer_encode", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint32, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(weft_error))
 weft_tokenizer_decode = _declare("weft_tokenizer_decode", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(weft_error))
+weft_chat_config_init = _declare("weft_chat_config_init", None, ctypes.POINTER(weft_chat_config), ctypes.c_size_t)
+weft_tokenizer_chat = _declare("weft_tokenizer_chat", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(weft_chat_message), ctypes.c_size_t, ctypes.POINTER(weft_chat_config), ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(weft_error))
 weft_text_stream_new = _declare("weft_text_stream_new", ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
 weft_text_stream_free = _declare("weft_text_stream_free", None, ctypes.c_void_p)
 weft_text_stream_add = _declare("weft_text_stream_add", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(weft_error))

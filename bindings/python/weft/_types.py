@@ -750,6 +750,7 @@ CHOICES: Dict[str, Dict[str, Any]] = {
     "weft_plan_config": {"split": Split},
     "weft_mesh_config": {},
     "weft_data_config": {},
+    "weft_chat_config": {},
     "weft_tokenizer_config": {},
     "weft_run_config": {"log_level": LogLevel},
     "weft_sequence_config": {},

@@ -1,6 +1,6 @@
 """Tokenizers: from text to ids of tokens and back."""
 import ctypes
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
 from . import _raw
 from ._core import Config, Object, check, encode, new
@@ -55,6 +55,17 @@ class Tokenizer(Object):
         """The token of an id as the file writes it."""
         token = _raw.weft_tokenizer_token(self._ptr, id, None)
         return None if token is None else token.decode(errors="replace")
+
+    def chat(self, messages: Sequence[Mapping[str, str]], **options: Any) -> str:
+        """A conversation as text, with the chat template of the model. A message has "role" and "content". Encode the text without
+        add_specials: the template has added them. Options: add_generation_prompt (default: True) and local_time_seconds, for templates that
+        print the date."""
+        config = Config("weft_chat_config", options)
+        array = (_raw.weft_chat_message * len(messages))(*[(encode(message["role"]), encode(message["content"])) for message in messages])
+        expected = 256 + sum(2 * len(message.content) for message in array)
+        text: bytes = _written(ctypes.c_char, expected, lambda buffer, capacity, size: check(
+            _raw.weft_tokenizer_chat, self._ptr, array, len(array), config.pointer, buffer, capacity, size))
+        return text.decode()
 
     def encode(self, text: str, add_specials: bool = False, plain_specials: bool = False) -> List[int]:
         """The ids of a text. `add_specials`: with the tokens for its begin and end. `plain_specials`: names of special tokens in it are text."""

@@ -933,6 +933,26 @@ pub struct weft_data_config {
     pub reserved: u32,
 }
 
+/// A message of a conversation, in UTF-8.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct weft_chat_message {
+    /// "system", "user", "assistant", or another one that the template knows
+    pub role: *const c_char,
+    pub content: *const c_char,
+}
+
+/// How a conversation becomes a text.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct weft_chat_config {
+    pub size: u32,
+    /// 1: the text ends with the begin of an answer; 0: it ends with the last message. Default: 1
+    pub add_generation_prompt: u32,
+    /// for templates that print the date: the local time since 1970-01-01 00:00. 0: none; such a template then prints a date of its own, or fails. Default: 0
+    pub local_time_ns: i64,
+}
+
 /// How a tokenizer is trained.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -1370,6 +1390,7 @@ extern "C" {
     /// Fills the third input of weft_model_packed for the windows of weft_data_eval. Thread: any.
     pub fn weft_data_eval_positions(data: *const weft_data, first: i64, positions: *mut weft_tensor, err: *mut weft_error) -> weft_status;
     /// Opens tokenizer.json of Hugging Face's `tokenizers`, or that of a directory. The model must be BPE; weft_tokenizer_open(3) lists the parts that are known. A part that is not known is refused. Owner: caller; free with weft_tokenizer_free. Thread: any.
+    /// Opens tokenizer.json of Hugging Face's `tokenizers`, or that of a directory. The model must be BPE; weft_tokenizer_open(3) lists the parts that are known. A part that is not known is refused. The chat template beside the file is read, too; without one, or with one that is not known, only weft_tokenizer_chat fails. Owner: caller; free with weft_tokenizer_free. Thread: any.
     pub fn weft_tokenizer_open(path: *const c_char, out: *mut *mut weft_tokenizer, err: *mut weft_error) -> weft_status;
     /// The same from the `size` bytes of a file. Owner: caller; free with weft_tokenizer_free. Thread: any.
     pub fn weft_tokenizer_parse(json: *const c_char, size: usize, out: *mut *mut weft_tokenizer, err: *mut weft_error) -> weft_status;
@@ -1385,6 +1406,10 @@ extern "C" {
     pub fn weft_tokenizer_encode(tokenizer: *const weft_tokenizer, text: *const c_char, size: usize, flags: u32, ids: *mut i32, capacity: usize, n_ids: *mut usize, err: *mut weft_error) -> weft_status;
     /// Decodes ids. Ids without a token are left out; bytes that are not UTF-8 become U+FFFD. `flags`: of weft_tokenizer_flags, or 0. *size is set to the bytes of the text; at most `capacity` bytes are written to `text`, with a NUL if there is space for it. `text` may be NULL if `capacity` is 0. Thread: any.
     pub fn weft_tokenizer_decode(tokenizer: *const weft_tokenizer, ids: *const i32, n_ids: usize, flags: u32, text: *mut c_char, capacity: usize, size: *mut usize, err: *mut weft_error) -> weft_status;
+    /// Sets the defaults. Thread: any.
+    pub fn weft_chat_config_init(config: *mut weft_chat_config, size: usize);
+    /// Renders a conversation with the chat template of the model: the file chat_template.jinja beside tokenizer.json, or "chat_template" in tokenizer_config.json. The text is that of Transformers' apply_chat_template. It has all special tokens that the model expects, so it is encoded with flags 0. As with Transformers, names of special tokens in a message become special tokens, too; a program that does not trust a message must refuse them. `config` may be NULL. *size is set to the bytes of the text; at most `capacity` bytes are written to `text`, with a NUL if there is space for it. `text` may be NULL if `capacity` is 0. WEFT_ENOENT: there is no template. WEFT_EINVAL: the template refuses the messages, for instance a role. WEFT_EDATA: the template is not valid, or uses a part of Jinja that weft does not know. Thread: any.
+    pub fn weft_tokenizer_chat(tokenizer: *const weft_tokenizer, messages: *const weft_chat_message, n_messages: usize, config: *const weft_chat_config, text: *mut c_char, capacity: usize, size: *mut usize, err: *mut weft_error) -> weft_status;
     /// Starts a text. `flags`: WEFT_SKIP_SPECIALS or 0. Owner: caller; free with weft_text_stream_free. Thread: any.
     pub fn weft_text_stream_new(tokenizer: *const weft_tokenizer, flags: u32, out: *mut *mut weft_text_stream, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.

@@ -370,6 +370,21 @@ fn weft_data_config_has_the_layout_of_the_header() {
 }
 
 #[test]
+fn weft_chat_message_has_the_layout_of_the_header() {
+    assert_eq!((size_of::<weft_chat_message>(), align_of::<weft_chat_message>()), (16, 8));
+    assert_eq!(offset!(weft_chat_message, role), 0);
+    assert_eq!(offset!(weft_chat_message, content), 8);
+}
+
+#[test]
+fn weft_chat_config_has_the_layout_of_the_header() {
+    assert_eq!((size_of::<weft_chat_config>(), align_of::<weft_chat_config>()), (16, 8));
+    assert_eq!(offset!(weft_chat_config, size), 0);
+    assert_eq!(offset!(weft_chat_config, add_generation_prompt), 4);
+    assert_eq!(offset!(weft_chat_config, local_time_ns), 8);
+}
+
+#[test]
 fn weft_tokenizer_config_has_the_layout_of_the_header() {
     assert_eq!((size_of::<weft_tokenizer_config>(), align_of::<weft_tokenizer_config>()), (24, 8));
     assert_eq!(offset!(weft_tokenizer_config, size), 0);

@@ -47,7 +47,7 @@ pub use run_builder::{LogLevel, RunBuilder, ServiceBuilder};
 #[cfg(feature = "tokio")]
 pub use stream::EventStream;
 pub use tensor::{Desc, Dtype, Element, Tensor};
-pub use tokenizer::{Specials, TextStream, Tokenizer};
+pub use tokenizer::{Chat, Specials, TextStream, Tokenizer};
 pub use view::{View, ViewMut};
 
 /// The version of the library at run time.

@@ -18,6 +18,21 @@ pub struct Specials {
     pub plain: bool,
 }
 
+/// How [`Tokenizer::chat`] renders a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chat {
+    /// The text ends with the begin of an answer. Default: true
+    pub add_generation_prompt: bool,
+    /// For templates that print the date: the local time since 1970-01-01 00:00, in nanoseconds.
+    pub local_time_ns: Option<i64>,
+}
+
+impl Default for Chat {
+    fn default() -> Chat {
+        Chat { add_generation_prompt: true, local_time_ns: None }
+    }
+}
+
 /// A file tokenizer.json of Hugging Face's `tokenizers`.
 pub struct Tokenizer {
     raw: NonNull<sys::weft_tokenizer>,
@@ -113,6 +128,30 @@ impl Tokenizer {
             if size <= ids.len() {
                 ids.truncate(size);
                 return Ok(ids);
+            }
+        }
+    }
+
+    /// A conversation as text, with the chat template of the model; a message is its role and its content. Encode the text without
+    /// [`Specials::add`]: the template has added them.
+    pub fn chat(&self, messages: &[(&str, &str)], chat: Chat) -> Result<String> {
+        let text = |text: &str| CString::new(text).map_err(|_| Error::new(Status::Invalid, "a message contains a NUL"));
+        let texts = messages.iter().map(|(role, content)| Ok((text(role)?, text(content)?))).collect::<Result<Vec<_>>>()?;
+        let raw = texts.iter().map(|(role, content)| sys::weft_chat_message { role: role.as_ptr(), content: content.as_ptr() });
+        let raw = raw.collect::<Vec<_>>();
+        let mut config = unsafe { initialized(sys::weft_chat_config_init) };
+        config.add_generation_prompt = chat.add_generation_prompt as u32;
+        config.local_time_ns = chat.local_time_ns.unwrap_or(0);
+        let mut size = 256 + messages.iter().map(|(_, content)| 2 * content.len()).sum::<usize>();
+        loop {
+            let mut text = vec![0u8; size];
+            attempt(|err| unsafe {
+                let out = text.as_mut_ptr() as *mut c_char;
+                sys::weft_tokenizer_chat(self.raw.as_ptr(), raw.as_ptr(), raw.len(), &config, out, text.len(), &mut size, err)
+            })?;
+            if size <= text.len() {
+                text.truncate(size);
+                return Ok(String::from_utf8_lossy(&text).into_owned());
             }
         }
     }

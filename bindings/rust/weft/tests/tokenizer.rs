@@ -1,5 +1,5 @@
 //! Tokenizers.
-use weft::{Data, Desc, Preset, Specials, Tensor, Tokenizer};
+use weft::{Chat, Data, Desc, Preset, Specials, Tensor, Tokenizer};
 
 #[test]
 fn a_trained_tokenizer_turns_text_into_ids_and_back() {
@@ -20,6 +20,19 @@ fn a_trained_tokenizer_turns_text_into_ids_and_back() {
     assert_eq!(tokenizer.encode("<|end|>", Specials::default()).unwrap(), [0]);
     assert!(tokenizer.encode("<|end|>", Specials { plain: true, add: true }).unwrap().len() > 1);
     assert_eq!(Tokenizer::parse(b"{}").err().unwrap().to_string(), "has no 'model'");
+}
+
+#[test]
+fn a_conversation_becomes_text() {
+    let tokenizer = Tokenizer::open("../../../tests/data/tokenizers/byte_fallback").unwrap();
+    let long = "x".repeat(2000);
+    let messages = [("user", "日本?"), ("assistant", long.as_str())];
+    let expected = format!("<s>[user] 日本?</s>\n[assistant] {long}</s>\n");
+    assert_eq!(tokenizer.chat(&messages, Chat::default()).unwrap(), format!("{expected}[assistant] "));
+    let dated = Chat { add_generation_prompt: false, local_time_ns: Some(1721984461000000000) };
+    assert_eq!(tokenizer.chat(&messages, dated).unwrap(), expected.replacen("<s>", "<s>(26 Jul 2024)", 1));
+    let refused = tokenizer.chat(&[("tool", "")], Chat::default()).err().unwrap();
+    assert!(refused.to_string().ends_with("unknown role tool"));
 }
 
 #[test]
