@@ -75,7 +75,8 @@ Status open_source(const char* path, const weft_data_config& c, double held_out,
                                     .end = c.end_token,
                                     .packed = c.packed != 0,
                                     .held_out = held_out};
-    WEFT_TRY_ASSIGN(JsonSamples samples, JsonSamples::open(path, *c.tokenizer->tokenizer, options));
+    WEFT_TRY_ASSIGN(JsonSamples samples,
+                    JsonSamples::open(path, *c.tokenizer->tokenizer, c.tokenizer->chat, options));
     out = std::make_unique<JsonSamples>(std::move(samples));
     return {};
   }

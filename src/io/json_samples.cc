@@ -8,14 +8,12 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/packing.h"
-#include "io/strict_json.h"
 
 namespace weft {
 
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 34;  // of a file
-constexpr const char *kPrompt = "prompt", *kCompletion = "completion";
 
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
@@ -23,40 +21,13 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-// Appends the ids of a part of a sample.
-Status encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
-              int64_t vocabulary, std::vector<int32_t>& out) {
-  std::vector<uint32_t> ids;
-  WEFT_TRY(tokenizer.encode(text, options, ids));
-  for (const uint32_t id : ids) {
-    if (id >= vocabulary)
-      return fault(
-          cat("the tokenizer makes token ", id, ", the model has a vocabulary of ", vocabulary));
-    out.push_back(static_cast<int32_t>(id));
-  }
-  return {};
-}
-
 }  // namespace
 
-Status JsonSamples::add(std::string_view line, const Tokenizer& tokenizer,
-                        const JsonSampleOptions& options) {
-  WEFT_TRY_ASSIGN(const Json object, read_json(line));
-  Fields fields(object, "");
-  std::string prompt, completion;
-  WEFT_TRY(fields.text(kPrompt, prompt));
-  WEFT_TRY(fields.text(kCompletion, completion));
-  WEFT_TRY(fields.finish());
-  Sample sample{.begin = ids_.size(), .answer = 0, .end = 0};
-  WEFT_TRY(encode(tokenizer, prompt, {.add_begin = true}, options.vocabulary, ids_));
-  sample.answer = ids_.size();
-  WEFT_TRY(encode(tokenizer, completion, {}, options.vocabulary, ids_));
-  if (ids_.size() == sample.answer) return fault("'completion' has no tokens");
-  if (options.end >= 0) ids_.push_back(options.end);
-  sample.end = ids_.size();
-  if (sample.end == sample.begin + 1) return fault("is one token, which no other one precedes");
-  samples_.push_back(sample);
-  return {};
+void JsonSamples::add(const SampleIds& sample) {
+  const size_t begin = ids_.size();
+  ids_.insert(ids_.end(), sample.ids.begin(), sample.ids.end());
+  learned_.insert(learned_.end(), sample.learned.begin(), sample.learned.end());
+  samples_.push_back({begin, ids_.size()});
 }
 
 // One message for all of them: the user changes the file, or the length, once.
@@ -89,18 +60,21 @@ void JsonSamples::add_windows(size_t begin, size_t end, bool packed) {
 }
 
 Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& tokenizer,
+                                      const Result<ChatSource>& chat,
                                       const JsonSampleOptions& options) {
   WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
   JsonSamples out;
   out.length_ = options.length;
+  const SampleReader reader(tokenizer, chat, options.vocabulary, options.end);
   size_t number = 0;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     ++number;
     if (is_blank(line)) continue;
-    if (const Status status = out.add(line, tokenizer, options); !status.ok())
-      return status.within(cat(path, ": line ", number));
+    const Result<SampleIds> sample = reader.read(line);
+    if (!sample.ok()) return sample.status().within(cat(path, ": line ", number));
+    out.add(sample.value());
   }
   WEFT_TRY(out.check_lengths(path, options.length));
   const size_t count = out.samples_.size();
@@ -131,7 +105,7 @@ Status JsonSamples::read(int64_t window, int32_t* tokens, int32_t* targets) cons
     const Sample& sample = samples_[number];
     for (size_t i = sample.begin; i + 1 < sample.end; ++i) {
       *tokens++ = ids_[i];
-      *targets++ = i + 1 < sample.answer ? kNotCounted : ids_[i + 1];
+      *targets++ = learned_[i + 1] ? ids_[i + 1] : kNotCounted;
     }
   }
   return {};

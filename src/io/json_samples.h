@@ -1,5 +1,4 @@
-// Samples in a file NAME.jsonl: each line is {"prompt": "...", "completion": "..."}, and only the
-// completion is to be learned.
+// Samples in a file NAME.jsonl, one per line (sample_reader.h).
 #pragma once
 
 #include <cstdint>
@@ -7,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "io/sample_reader.h"
 #include "io/samples.h"
-#include "text/tokenizer.h"
 
 namespace weft {
 
@@ -25,32 +24,34 @@ inline bool is_json_samples(std::string_view path) { return path.ends_with(".jso
 // Windows of whole samples; places are their numbers. The ids of all samples are in memory.
 class JsonSamples final : public SampleSource {
  public:
-  // Fails for a sample that is too long or has no completion, with its line.
+  // Fails for a sample that is too long or has no answer, with its line. `chat`: the template for
+  // messages, or why there is none.
   static Result<JsonSamples> open(const std::string& path, const Tokenizer& tokenizer,
-                                  const JsonSampleOptions& options);
+                                  const Result<ChatSource>& chat, const JsonSampleOptions& options);
 
   int64_t evaluations() const override { return windows() - trained_; }
   // Each window once before any comes again, in an order that is drawn for each pass.
   int64_t training(uint64_t seed, uint64_t step, int64_t sample, int64_t samples) const override;
   int64_t evaluation(int64_t index) const override { return trained_ + index; }
-  // The rest of a window is padding, at position 0. Targets of prompts and of padding are -1, which
-  // no loss counts.
+  // The rest of a window is padding, at position 0. Targets that are not learned are -1, which no
+  // loss counts.
   Status read(int64_t window, int32_t* tokens, int32_t* targets) const override;
   void positions(int64_t window, int32_t* out) const override;
 
  private:
   struct Sample {
-    size_t begin, answer, end;  // in ids_
+    size_t begin, end;  // in ids_
     // The last id is only a target.
     size_t tokens() const { return end - begin - 1; }
   };
 
-  Status add(std::string_view line, const Tokenizer& tokenizer, const JsonSampleOptions& options);
+  void add(const SampleIds& sample);
   Status check_lengths(const std::string& path, int64_t length) const;
   void add_windows(size_t begin, size_t end, bool packed);
   int64_t windows() const { return static_cast<int64_t>(windows_.size()); }
 
   std::vector<int32_t> ids_;
+  std::vector<bool> learned_;  // which ids are
   std::vector<Sample> samples_;
   std::vector<std::vector<size_t>> windows_;  // the samples of each
   int64_t length_ = 0;

@@ -104,6 +104,26 @@ class Tokenize(Case):
         self.assertEqual(self.train("--resume", self.path("ck"), "--steps", 4)[1]["digest"], whole)
         self.fails(3, "does not take tokens", "train", "mlp", "--data", samples, "--tokenizer", FILES, "--steps", 1)
 
+    def test_answers_of_conversations_are_learned(self):
+        samples = self.path("a.jsonl")
+        with open(samples, "w", encoding="utf-8") as file:
+            for letter in "abcdefgh":
+                messages = [{"role": "user", "content": letter}, {"role": "assistant", "content": letter * 3}]
+                file.write(json.dumps({"messages": messages}) + "\n")
+        args = [MODEL.replace("VOCABULARY", "522").replace("context=16", "context=64"), "--data", samples, "--tokenizer", FILES, "--micro-batches", 2,
+                "--micro-batch-size", 1, "--lr", 0.01, "--steps", 30]
+        steps, done = self.train(*args, "--checkpoint", self.path("ck"))
+        self.assertLess(steps[-1]["loss"], steps[0]["loss"] - 1)
+        self.assertEqual(self.train(*args, "--ranks", 2)[1]["digest"], done["digest"])
+        answer = run("generate", self.path("ck"), "--chat", "--prompt", "a", "--tokens", 4, "--temperature", 0)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        with open(samples, "a", encoding="utf-8") as file:
+            file.write('{"messages": [{"role": "tool", "content": "a"}]}\n')
+        self.fails(3, "a.jsonl: line 9", "train", *args)
+        plain = self.path("tokenizer.json")
+        shutil.copy(os.path.join(FILES, "tokenizer.json"), plain)
+        self.fails(3, "a.jsonl: line 1", "train", *[plain if arg == FILES else arg for arg in args])
+
     def test_generated_text_is_decoded(self):
         tokenizer = self.path("tok.json")
         run("tokenizer", "train", self.text, "--vocabulary", 300, "--out", tokenizer)

@@ -25,6 +25,11 @@ const Tokenizer& tokenizer() {
   return opened;
 }
 
+const Result<ChatSource>& chat() {
+  static const Result<ChatSource> opened = open_chat(WEFT_TEST_DATA "/tokenizers/byte_fallback");
+  return opened;
+}
+
 Row ids_of(const std::string& text, bool begins) {
   std::vector<uint32_t> ids;
   EXPECT_TRUE(fine(tokenizer().encode(text, {.add_begin = begins}, ids)));
@@ -40,7 +45,7 @@ Result<JsonSamples> open(const Directory& directory, const std::string& text,
   spill(directory / "a.jsonl", text);
   options.vocabulary = options.vocabulary ? options.vocabulary : 520;
   options.length = options.length ? options.length : 40;
-  return JsonSamples::open(directory / "a.jsonl", tokenizer(), options);
+  return JsonSamples::open(directory / "a.jsonl", tokenizer(), chat(), options);
 }
 
 TEST(JsonSamples, OnlyCompletionsAreTargets) {
@@ -59,6 +64,35 @@ TEST(JsonSamples, OnlyCompletionsAreTargets) {
     EXPECT_EQ(tokens[i], i + 1 < sample.size() ? sample[i] : 0) << i;
     EXPECT_EQ(targets[i], i + 1 >= answer && i + 1 < sample.size() ? sample[i + 1] : -1) << i;
   }
+}
+
+// The template of the tokenizer: <s>[user] ..</s>, and a line [assistant] ..</s>.
+TEST(JsonSamples, OnlyAnswersOfAConversationAreTargets) {
+  const Directory directory;
+  const auto message = [](const char* role, const std::string& content) {
+    return R"({"role": ")" + std::string(role) + R"(", "content": ")" + content + "\"}";
+  };
+  const std::string text = R"({"messages": [)" + message("user", "Hi") + ", " +
+                           message("assistant", "Ho") + ", " + message("user", "So") + ", " +
+                           message("assistant", "") + "]}";
+  auto samples = open(directory, text, {.length = 200, .end = 5});
+  ASSERT_TRUE(fine(samples.status()));
+  Row tokens(200), targets(200);
+  ASSERT_TRUE(fine(samples.value().read(0, tokens.data(), targets.data())));
+  const Row all =
+      ids_of("<s>[user] Hi</s>\n[assistant] Ho</s>\n[user] So</s>\n[assistant] </s>\n", false);
+  EXPECT_EQ(all[0], 1);
+  EXPECT_TRUE(std::equal(all.begin(), all.end() - 1, tokens.begin()));
+  Row learned;
+  for (const int32_t target : targets)
+    if (target != -1) learned.push_back(target);
+  const Row first = ids_of("<s>[user] Hi</s>\n[assistant] ", false),
+            second = ids_of("<s>[user] Hi</s>\n[assistant] Ho</s>\n", false);
+  Row expected(second.begin() + static_cast<std::ptrdiff_t>(first.size()), second.end());
+  EXPECT_EQ(learned[0], expected[0]);
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), learned.begin()));
+  EXPECT_GT(learned.size(), expected.size());  // the end of the empty answer
+  EXPECT_LT(learned.size(), 2 * expected.size());
 }
 
 TEST(JsonSamples, HeldOutOnesAreAtTheEndAndNeverDrawn) {
@@ -156,12 +190,18 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
   refused(good + line("a", std::string(60, 'x')) + line("a", std::string(90, 'x')),
           {"sample 2 has", "expected at most 9 for sequences of 8", "2 of 3 samples are longer"},
           {.length = 8});
+  refused(R"({"messages": [{"role": "user", "content": "a"}]})", {"line 1", "has no answer"});
+  refused(R"({"messages": [{"role": "user", "content": 3}]})",
+          {"messages[0].'content' expects a string"});
+  refused(R"({"messages": [], "prompt": "a"})", {"line 1", "only the field 'messages'"});
+  refused(R"({"messages": "a"})", {"line 1", "'messages' is no list"});
+  refused(R"({"messages": [{"role": "tool", "content": "a"}]})", {"line 1", "unknown role tool"});
   refused("", {"has 0 samples"});
   refused(good, {"1 held out"}, {.held_out = 0.5});
-  EXPECT_TRUE(
-      says(JsonSamples::open(directory / "none.jsonl", tokenizer(), {.vocabulary = 9, .length = 1})
-               .status(),
-           {"none.jsonl"}));
+  EXPECT_TRUE(says(JsonSamples::open(directory / "none.jsonl", tokenizer(), chat(),
+                                     {.vocabulary = 9, .length = 1})
+                       .status(),
+                   {"none.jsonl"}));
 }
 
 }  // namespace

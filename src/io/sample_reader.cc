@@ -1,0 +1,106 @@
+#include "io/sample_reader.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/text.h"
+#include "io/strict_json.h"
+
+namespace weft {
+
+namespace {
+
+constexpr const char *kPrompt = "prompt", *kCompletion = "completion", *kMessages = "messages",
+                     *kRole = "role", *kContent = "content";
+
+Status fault(std::string text) { return Status(Code::data, std::move(text)); }
+
+Result<std::vector<Message>> messages_of(const Json& object) {
+  const Json& list = object.members().at(kMessages);
+  if (object.members().size() > 1)
+    return fault(
+        cat("expected only the field '", kMessages, "', got ", object.members().size(), " fields"));
+  if (!list.is_array()) return fault(cat("'", kMessages, "' is no list"));
+  std::vector<Message> out;
+  for (const Json& item : list.items()) {
+    const std::string where = cat(kMessages, "[", out.size(), "].");
+    Message& message = out.emplace_back();
+    Fields fields(item, where);
+    WEFT_TRY(fields.text(kRole, message.role));
+    WEFT_TRY(fields.text(kContent, message.content));
+    WEFT_TRY(fields.finish());
+  }
+  return out;
+}
+
+// The number of ids at the begin of both.
+size_t common(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+                             a.begin());
+}
+
+}  // namespace
+
+Result<std::vector<int32_t>> SampleReader::encode(std::string_view text, bool add_begin) const {
+  std::vector<uint32_t> ids;
+  WEFT_TRY(tokenizer_.encode(text, {.add_begin = add_begin}, ids));
+  for (const uint32_t id : ids)
+    if (id >= vocabulary_)
+      return fault(
+          cat("the tokenizer makes token ", id, ", the model has a vocabulary of ", vocabulary_));
+  return std::vector<int32_t>(ids.begin(), ids.end());
+}
+
+Result<SampleIds> SampleReader::read_completion(const Json& object) const {
+  Fields fields(object, "");
+  std::string prompt, completion;
+  WEFT_TRY(fields.text(kPrompt, prompt));
+  WEFT_TRY(fields.text(kCompletion, completion));
+  WEFT_TRY(fields.finish());
+  SampleIds out;
+  WEFT_TRY_ASSIGN(out.ids, encode(prompt, /*add_begin=*/true));
+  WEFT_TRY_ASSIGN(const std::vector<int32_t> answer, encode(completion, /*add_begin=*/false));
+  if (answer.empty()) return fault("'completion' has no tokens");
+  out.learned.assign(out.ids.size(), false);
+  out.ids.insert(out.ids.end(), answer.begin(), answer.end());
+  if (end_ >= 0) out.ids.push_back(end_);
+  out.learned.resize(out.ids.size(), true);
+  return out;
+}
+
+// The ids are those of the whole text, as the model sees it. An answer begins with the first id
+// that the text before it does not have.
+Result<SampleIds> SampleReader::read_messages(const Json& object) const {
+  WEFT_TRY_ASSIGN(const std::vector<Message> messages, messages_of(object));
+  WEFT_TRY(chat_.status());
+  const ChatSource& source = chat_.value();
+  ChatVariables variables;
+  variables.texts = source.tokens;
+  WEFT_TRY_ASSIGN(const RenderedChat chat, source.chat.render_answers(messages, variables));
+  SampleIds out;
+  WEFT_TRY_ASSIGN(out.ids, encode(chat.text, /*add_begin=*/false));
+  out.learned.assign(out.ids.size(), false);
+  const auto ids_before = [&](size_t end) -> Result<size_t> {
+    WEFT_TRY_ASSIGN(const std::vector<int32_t> ids,
+                    encode(std::string_view(chat.text).substr(0, end), /*add_begin=*/false));
+    return common(ids, out.ids);
+  };
+  for (const auto& [begin, end] : chat.answers) {
+    WEFT_TRY_ASSIGN(const size_t first, ids_before(begin));
+    WEFT_TRY_ASSIGN(const size_t last, ids_before(end));
+    for (size_t i = first; i < last; ++i) out.learned[i] = true;
+  }
+  return out;
+}
+
+Result<SampleIds> SampleReader::read(std::string_view line) const {
+  WEFT_TRY_ASSIGN(const Json object, read_json(line));
+  const bool has_messages = object.is_object() && object.members().contains(kMessages);
+  WEFT_TRY_ASSIGN(SampleIds out, has_messages ? read_messages(object) : read_completion(object));
+  if (out.ids.size() < 2) return fault("is one token, which no other one precedes");
+  if (std::find(out.learned.begin() + 1, out.learned.end(), true) == out.learned.end())
+    return fault("has no answer, so that nothing is learned");
+  return out;
+}
+
+}  // namespace weft

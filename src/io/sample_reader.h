@@ -1,0 +1,43 @@
+// Turns a line of NAME.jsonl into the ids of a sample.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "io/chat_source.h"
+#include "io/json.h"
+#include "text/tokenizer.h"
+
+namespace weft {
+
+struct SampleIds {
+  std::vector<int32_t> ids;
+  std::vector<bool> learned;  // whether an id is to be learned
+};
+
+// What it is made with is borrowed.
+class SampleReader {
+ public:
+  // `chat`: or why there is none. `end`: the token after a completion; -1: none.
+  SampleReader(const Tokenizer& tokenizer, const Result<ChatSource>& chat, int64_t vocabulary,
+               int32_t end)
+      : tokenizer_(tokenizer), chat_(chat), vocabulary_(vocabulary), end_(end) {}
+
+  // Of {"prompt": TEXT, "completion": TEXT}, whose completion is learned, or {"messages": [{"role":
+  // TEXT, "content": TEXT}, ...]}, of which the answers are. Fails if nothing is learned.
+  Result<SampleIds> read(std::string_view line) const;
+
+ private:
+  Result<SampleIds> read_completion(const Json& object) const;
+  Result<SampleIds> read_messages(const Json& object) const;
+  Result<std::vector<int32_t>> encode(std::string_view text, bool add_begin) const;
+
+  const Tokenizer& tokenizer_;
+  const Result<ChatSource>& chat_;
+  int64_t vocabulary_;
+  int32_t end_;
+};
+
+}  // namespace weft
