@@ -985,16 +985,18 @@ typedef struct weft_chat_config {
   uint32_t add_generation_prompt;   /**< 1: the text ends with the begin of an answer; 0: it ends with the last message. Default: 1 */
   int64_t local_time_ns;      /**< for templates that print the date: the local time since 1970-01-01 00:00. 0: none; such a template then
                                    prints a date of its own, or fails. Default: 0 */
+  uint32_t refuse_specials;   /**< 1: a content with the name of a special token is refused, for messages that are not trusted. Default: 0 */
+  uint32_t reserved;          /**< 0 */
 } weft_chat_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_chat_config_init(weft_chat_config *config, size_t size);
 /**
  * Renders a conversation with the chat template of the model: the file chat_template.jinja beside tokenizer.json, or "chat_template" in
  * tokenizer_config.json. The text is that of Transformers' apply_chat_template. It has all special tokens that the model expects, so it is
- * encoded with flags 0. As with Transformers, names of special tokens in a message become special tokens, too; a program that does not trust
- * a message must refuse them. `config` may be NULL. *size is set to the bytes of the text; at most `capacity` bytes are written to `text`, with
- * a NUL if there is space for it. `text` may be NULL if `capacity` is 0. WEFT_ENOENT: there is no template. WEFT_EINVAL: the template refuses
- * the messages, for instance a role. WEFT_EDATA: the template is not valid, or uses a part of Jinja that weft does not know. Thread: any.
+ * encoded with flags 0. As with Transformers, the name of a special token in a content then becomes this token, which could end a message;
+ * `refuse_specials` prevents it. `config` may be NULL. *size is set to the bytes of the text; at most `capacity` bytes are written to `text`, with
+ * a NUL if there is space for it. `text` may be NULL if `capacity` is 0. WEFT_ENOENT: there is no template. WEFT_EINVAL: the messages
+ * are refused, for instance a role. WEFT_EDATA: the template is not valid, or uses a part of Jinja that weft does not know. Thread: any.
  */
 WEFT_API weft_status weft_tokenizer_chat(const weft_tokenizer *tokenizer, const weft_chat_message *messages, size_t n_messages,
                                          const weft_chat_config *config, char *text, size_t capacity, size_t *size, weft_error *err);

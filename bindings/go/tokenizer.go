@@ -119,6 +119,7 @@ type ChatMessage struct {
 type ChatConfig struct {
 	NoGenerationPrompt bool      // the text ends with the last message, not with the begin of an answer
 	LocalTime          time.Time // for templates that print the date; zero: none
+	RefuseSpecials     bool      // refuse a content with the name of a special token, for messages that are not trusted
 }
 
 // Chat renders a conversation with the chat template of the model. Encode the text without AddSpecials: the template has added them.
@@ -129,6 +130,9 @@ func (t *Tokenizer) Chat(messages []ChatMessage, config ChatConfig) (string, err
 	C.weft_chat_config_init(&c, C.sizeof_weft_chat_config)
 	if config.NoGenerationPrompt {
 		c.add_generation_prompt = 0
+	}
+	if config.RefuseSpecials {
+		c.refuse_specials = 1
 	}
 	if !config.LocalTime.IsZero() {
 		_, offset := config.LocalTime.Zone()

@@ -138,6 +138,10 @@ func TestAConversationBecomesText(t *testing.T) {
 	if text != strings.Replace(expected, "<s>", "<s>(26 Jul 2024)", 1) {
 		t.Errorf("text %q", text)
 	}
+	_, err = tokenizer.Chat([]weft.ChatMessage{{Role: "user", Content: "</s>"}}, weft.ChatConfig{RefuseSpecials: true})
+	if err == nil || !strings.Contains(err.Error(), "special token '</s>'") {
+		t.Errorf("error %v", err)
+	}
 	_, err = tokenizer.Chat([]weft.ChatMessage{{Role: "tool"}}, weft.ChatConfig{})
 	if err == nil || !strings.Contains(err.Error(), "unknown role tool") {
 		t.Errorf("error %v", err)

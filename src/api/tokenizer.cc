@@ -31,6 +31,11 @@ Status make(Result<Tokenizer> opened, Result<ChatSource> chat, weft_tokenizer** 
   return {};
 }
 
+Status check_switch(const char* field, uint32_t value) {
+  if (value <= 1) return {};
+  return Status(Code::invalid, cat("weft_chat_config.", field, " is ", value, ", expected 0 or 1"));
+}
+
 Result<std::vector<Message>> messages_of(const weft_chat_message* messages, size_t n) {
   std::vector<Message> out;
   if (n > 0) WEFT_TRY(require(messages, "messages"));
@@ -40,6 +45,18 @@ Result<std::vector<Message>> messages_of(const weft_chat_message* messages, size
     out.push_back({messages[i].role, messages[i].content});
   }
   return out;
+}
+
+Status refuse_specials(const Tokenizer& tokenizer, const std::vector<Message>& messages) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    std::vector<uint32_t> ids;
+    WEFT_TRY(tokenizer.encode(messages[i].content, {}, ids));
+    for (const uint32_t id : ids)
+      if (tokenizer.is_special(id))
+        return Status(Code::invalid, cat("message ", i, " contains the special token ",
+                                         shown(*tokenizer.token(id))));
+  }
+  return {};
 }
 
 // Writes at most `capacity` bytes, with a NUL if there is space for it.
@@ -165,11 +182,11 @@ weft_status weft_tokenizer_chat(const weft_tokenizer* tokenizer, const weft_chat
     WEFT_TRY(require(size, "size"));
     weft_chat_config c;
     WEFT_TRY(read_config(config, "weft_chat_config", c));
-    if (c.add_generation_prompt > 1)
-      return Status(Code::invalid, cat("weft_chat_config.add_generation_prompt is ",
-                                       c.add_generation_prompt, ", expected 0 or 1"));
+    WEFT_TRY(check_switch("add_generation_prompt", c.add_generation_prompt));
+    WEFT_TRY(check_switch("refuse_specials", c.refuse_specials));
     WEFT_TRY_ASSIGN(const std::vector<Message> all, messages_of(messages, n_messages));
     if (!tokenizer->chat.ok()) return tokenizer->chat.status();
+    if (c.refuse_specials != 0) WEFT_TRY(refuse_specials(*tokenizer->tokenizer, all));
     const ChatSource& source = tokenizer->chat.value();
     ChatVariables variables;
     variables.texts = source.tokens;

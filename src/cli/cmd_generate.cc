@@ -51,7 +51,10 @@ Action add_generate(Parser& parser) {
       .add("--tokenizer", o->tokenizer,
            "A file tokenizer.json, or its directory. Default: that of CHECKPOINT")
       .type("FILE");
-  const Option tokens = parser.add("--tokens", o->tokens, "Tokens to add to each text").type("N");
+  const Option tokens = parser
+                            .add("--tokens", o->tokens,
+                                 "Tokens to add to each text. With --chat, the default is 1000")
+                            .type("N");
   parser.add(
       "--slide", o->slide,
       "If a text is longer than the context of the model, use its end; each token then takes "

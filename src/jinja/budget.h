@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "base/result.h"
 
 namespace weft::jinja {
+
+// A template that is not valid, or takes too much.
+[[gnu::cold]] Status fault(std::string_view text);
 
 class Budget {
  public:
@@ -13,13 +17,13 @@ class Budget {
 
   // For each statement, expression and iteration.
   Status step() {
-    if (steps_ == 0) return Status(Code::data, "the template takes too many steps");
+    if (steps_ == 0) return fault("the template takes too many steps");
     --steps_;
     return {};
   }
   // For each byte that is read or made.
   Status spend(uint64_t bytes) {
-    if (bytes > bytes_) return Status(Code::data, "the template makes too much text");
+    if (bytes > bytes_) return fault("the template makes too much text");
     bytes_ -= bytes;
     return {};
   }

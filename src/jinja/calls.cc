@@ -16,23 +16,23 @@ Result<Value> range(const Arguments& arguments, Budget& budget) {
   WEFT_TRY_ASSIGN(const BoundArguments bound,
                   BoundArguments::bind("range", arguments, {"start", "stop", "step"}));
   if (!arguments.named.empty() || !bound.has(0))
-    return Status(Code::data, "'range' expects 1 to 3 integers without names");
+    return fault("'range' expects 1 to 3 integers without names");
   int64_t values[3] = {0, 0, 1};
   for (size_t i = 0; i < 3; ++i) {
     if (!bound.has(i)) continue;
     if (!bound[i]->is_whole()) return mismatch("an integer for 'range'", *bound[i]);
     values[i] = bound[i]->whole();
     if (std::abs(values[i] / 2) > kMostRange * kMostRange)
-      return Status(Code::data, cat("'range': ", values[i], " is out of range"));
+      return fault(cat("'range': ", values[i], " is out of range"));
   }
   const int64_t begin = bound.has(1) ? values[0] : 0;
   const int64_t end = bound.has(1) ? values[1] : values[0];
   const int64_t step = values[2];
-  if (step == 0) return Status(Code::data, "'range' expects a step that is not 0");
+  if (step == 0) return fault("'range' expects a step that is not 0");
   const int64_t span = step > 0 ? end - begin : begin - end;
   const int64_t size = span <= 0 ? 0 : (span - 1) / std::abs(step) + 1;
   if (size > kMostRange)
-    return Status(Code::data, cat("'range' has ", size, " values, the limit is ", kMostRange));
+    return fault(cat("'range' has ", size, " values, the limit is ", kMostRange));
   WEFT_TRY(budget.spend(static_cast<uint64_t>(size) * 32));
   Items out;
   for (int64_t i = 0; i < size; ++i) out.emplace_back(begin + i * step);
@@ -40,8 +40,7 @@ Result<Value> range(const Arguments& arguments, Budget& budget) {
 }
 
 Result<Value> make_dict(const Arguments& arguments) {
-  if (!arguments.positional.empty())
-    return Status(Code::data, "'dict' expects arguments with names");
+  if (!arguments.positional.empty()) return fault("'dict' expects arguments with names");
   Pairs pairs;
   for (const auto& [name, value] : arguments.named) pairs.emplace_back(Value(name), value);
   return Value::dict(std::move(pairs));
@@ -70,7 +69,7 @@ Result<Value> Interpreter::evaluate_call(const Expression& expression) {
       return out;
     }
     if (object.is(Kind::loop) && (callee.name == "cycle" || callee.name == "changed"))
-      return Status(Code::data, cat("'loop.", callee.name, "' is not supported"));
+      return fault(cat("'loop.", callee.name, "' is not supported"));
     WEFT_TRY_ASSIGN(const Value value, attribute(object, callee.name));
     if (!value.is(Kind::macro)) return mismatch("a function", value);
     WEFT_TRY_ASSIGN(const Arguments arguments, evaluate_arguments(expression.arguments));
@@ -94,12 +93,11 @@ Result<Value> Interpreter::call_global(const std::string& name, const Arguments&
   if (name == "dict") return make_dict(arguments);
   if (name == "strftime_now" && now_) {
     WEFT_TRY_ASSIGN(const BoundArguments bound, BoundArguments::bind(name, arguments, {"format"}));
-    if (!bound.has(0) || !bound[0]->is(Kind::text))
-      return Status(Code::data, "'strftime_now' expects a format");
+    if (!bound.has(0) || !bound[0]->is(Kind::text)) return fault("'strftime_now' expects a format");
     WEFT_TRY_ASSIGN(std::string text, time_text(*now_, bound[0]->text()));
     return Value(std::move(text));
   }
-  return Status(Code::data, cat("the function ", shown(name), " is undefined"));
+  return fault(cat("the function ", shown(name), " is undefined"));
 }
 
 Result<Value> Interpreter::make_namespace(const Arguments& arguments) {
@@ -120,8 +118,8 @@ Result<Value> Interpreter::make_namespace(const Arguments& arguments) {
 Result<Value> Interpreter::call_macro(const Macro& macro, const Arguments& arguments) {
   const size_t n = macro.parameters.size();
   if (arguments.positional.size() > n)
-    return Status(Code::data, cat("the macro ", shown(macro.name), " expects at most ", n,
-                                  " arguments, has ", arguments.positional.size()));
+    return fault(cat("the macro ", shown(macro.name), " expects at most ", n, " arguments, has ",
+                     arguments.positional.size()));
   const size_t bottom = bottom_;
   const uint32_t loops = loops_;
   const Scope scope(scopes_);
@@ -134,8 +132,8 @@ Result<Value> Interpreter::call_macro(const Macro& macro, const Arguments& argum
       size_t i = 0;
       while (i < n && macro.parameters[i] != name) ++i;
       if (i == n || i < arguments.positional.size())
-        return Status(Code::data, cat("the macro ", shown(macro.name),
-                                      " does not expect the argument ", shown(name)));
+        return fault(
+            cat("the macro ", shown(macro.name), " does not expect the argument ", shown(name)));
       assign(name, value);
     }
     for (size_t i = arguments.positional.size(); i < n; ++i) {

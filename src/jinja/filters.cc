@@ -2,6 +2,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <map>
 
 #include "base/text.h"
 #include "jinja/functions.h"
@@ -52,10 +53,9 @@ Result<Value> to_json(const Value& value, const Arguments& arguments, Budget& bu
   WEFT_TRY_ASSIGN(const BoundArguments bound,
                   BoundArguments::bind("tojson", arguments,
                                        {"ensure_ascii", "indent", "separators", "sort_keys"}));
-  if (bound.truth(0))
-    return Status(Code::data, "'tojson' with 'ensure_ascii' true is not supported");
+  if (bound.truth(0) || bound.truth(3))
+    return fault("'tojson' with 'ensure_ascii' or 'sort_keys' true is not supported");
   JsonStyle style;
-  style.sort_keys = bound.truth(3);
   if (bound.has(1) && !bound[1]->is(Kind::none)) {
     if (!bound[1]->is_whole() || bound[1]->whole() < 0 || bound[1]->whole() > 64)
       return mismatch("an 'indent' from 0 to 64", *bound[1]);
@@ -152,8 +152,7 @@ Result<Value> last(const Value& value, const Arguments& arguments, Budget& budge
 Result<Value> replace(const Value& value, const Arguments& arguments, Budget& budget) {
   WEFT_TRY_ASSIGN(const BoundArguments bound,
                   BoundArguments::bind("replace", arguments, {"old", "new", "count"}));
-  if (!bound.has(0) || !bound.has(1))
-    return Status(Code::data, "'replace' expects the texts 'old' and 'new'");
+  if (!bound.has(0) || !bound.has(1)) return fault("'replace' expects the texts 'old' and 'new'");
   int64_t most = -1;
   if (bound.has(2) && !bound[2]->is(Kind::none)) {
     if (!bound[2]->is_whole()) return mismatch("a 'count'", *bound[2]);
@@ -186,7 +185,7 @@ Result<Value> to_integer(const Value& value, const Arguments& arguments, Budget&
     return otherwise;
   }
   if (!std::isfinite(real)) return otherwise;
-  if (std::fabs(real) >= 9e18) return Status(Code::data, "the result of 'int' is out of range");
+  if (std::fabs(real) >= 9e18) return fault("the result of 'int' is out of range");
   return Value(static_cast<int64_t>(real));
 }
 
@@ -209,17 +208,15 @@ Result<Value> sorted_items(const Value& value, const Arguments& arguments, Budge
   WEFT_TRY(BoundArguments::bind("dictsort", arguments, {}).status());
   if (!value.is(Kind::dict)) return mismatch("a dict", value);
   WEFT_TRY_ASSIGN(const Value pairs, pairs_of(value, Kind::list, budget));
-  std::vector<std::pair<std::string, Value>> keyed;
+  std::multimap<std::string, Value> sorted;
   for (const Value& pair : pairs.items()) {
     const Value& key = pair.items()[0];
     if (!key.is(Kind::text)) return mismatch("a text as key to sort", key);
     WEFT_TRY(budget.spend(key.bytes()));
-    keyed.emplace_back(lower_case(key.text()), pair);
+    sorted.emplace(lower_case(key.text()), pair);
   }
-  std::stable_sort(keyed.begin(), keyed.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
   Items out;
-  for (auto& [key, pair] : keyed) out.push_back(std::move(pair));
+  for (auto& [key, pair] : sorted) out.push_back(std::move(pair));
   return Value::sequence(std::move(out));
 }
 
@@ -239,7 +236,7 @@ Result<Value> map(const Value& value, const Arguments& arguments, Budget& budget
   if (arguments.positional.empty()) {
     WEFT_TRY_ASSIGN(const BoundArguments bound,
                     BoundArguments::bind("map", arguments, {"attribute", "default"}));
-    if (!bound.has(0)) return Status(Code::data, "'map' expects a filter or an attribute");
+    if (!bound.has(0)) return fault("'map' expects a filter or an attribute");
     for (const Value& item : list->items) {
       WEFT_TRY_ASSIGN(Value found, attribute_of(item, *bound[0]));
       const bool missing = found.is(Kind::undefined) && bound.has(1);
@@ -250,7 +247,7 @@ Result<Value> map(const Value& value, const Arguments& arguments, Budget& budget
   const Value& name = arguments.positional[0];
   // 'map' of 'map' could take any number of levels.
   if (!name.is(Kind::text) || !has_filter(name.text()) || name.text() == "map")
-    return Status(Code::data, "'map' expects the name of a filter that is supported");
+    return fault("'map' expects the name of a filter that is supported");
   const Arguments inner = inner_arguments(arguments, 1);
   for (const Value& item : list->items) {
     WEFT_TRY(budget.step());
@@ -264,11 +261,11 @@ Result<Value> filtered(const Value& value, const Arguments& arguments, Budget& b
                        bool by_attribute, bool keeps) {
   const size_t used = by_attribute ? 1 : 0;
   if (arguments.positional.size() < used)
-    return Status(Code::data, "'selectattr' and 'rejectattr' expect the name of an attribute");
+    return fault("'selectattr' and 'rejectattr' expect the name of an attribute");
   const bool tests = arguments.positional.size() > used;
   if (tests &&
       (!arguments.positional[used].is(Kind::text) || !has_test(arguments.positional[used].text())))
-    return Status(Code::data, "expected the name of a test that is supported");
+    return fault("expected the name of a test that is supported");
   const Arguments inner = tests ? inner_arguments(arguments, used + 1) : Arguments();
   WEFT_TRY_ASSIGN(const auto list, iterated(value, budget));
   WEFT_TRY(spend_items(list->items, budget));

@@ -1,6 +1,8 @@
 // The filters, tests and methods that templates may use.
 #pragma once
 
+#include <array>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,7 +30,9 @@ class BoundArguments {
   bool truth(size_t i) const { return has(i) && values_[i]->truth(); }
 
  private:
-  std::vector<const Value*> values_;
+  static constexpr size_t kMost = 4;
+
+  std::array<const Value*, kMost> values_ = {};
 };
 
 bool has_filter(std::string_view name);

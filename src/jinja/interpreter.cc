@@ -20,7 +20,7 @@ Status in_line(const Status& status, uint32_t line) {
 
 Status Interpreter::Level::check() const {
   if (level_ <= kMostLevels) return {};
-  return Status(Code::data, cat("macros and blocks are nested more than ", kMostLevels, " levels"));
+  return fault(cat("macros and blocks are nested more than ", kMostLevels, " levels"));
 }
 
 Interpreter::Interpreter(Variables variables, std::optional<int64_t> now, Budget budget)
@@ -128,8 +128,7 @@ Status Interpreter::run_loop(const Statement& statement, Flow& flow) {
 }
 
 Status Interpreter::run_generation(const Statement& statement) {
-  if (captures_ > 0)
-    return Status(Code::data, "'generation' in a macro or in a block 'set' is not supported");
+  if (captures_ > 0) return fault("'generation' in a macro or in a block 'set' is not supported");
   const size_t begin = out_.size();
   const Scope scope(scopes_);
   Flow flow = Flow::next_statement;
@@ -158,7 +157,7 @@ Status Interpreter::assign(const Target& target, const Value& value) {
   if (!target.attribute.empty()) {
     const Value* space = find(target.names[0]);
     if (space == nullptr || !space->is(Kind::name_space))
-      return Status(Code::data, cat(shown(target.names[0]), " is not a namespace"));
+      return fault(cat(shown(target.names[0]), " is not a namespace"));
     space->name_space()[target.attribute] = value;
     return {};
   }
@@ -168,8 +167,8 @@ Status Interpreter::assign(const Target& target, const Value& value) {
   }
   WEFT_TRY_ASSIGN(const auto parts, iterated(value, budget_));
   if (parts->items.size() != target.names.size())
-    return Status(Code::data, cat("expected ", target.names.size(), " values to unpack, found ",
-                                  parts->items.size()));
+    return fault(
+        cat("expected ", target.names.size(), " values to unpack, found ", parts->items.size()));
   for (size_t i = 0; i < target.names.size(); ++i) assign(target.names[i], parts->items[i]);
   return {};
 }

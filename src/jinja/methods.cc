@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cassert>
 #include <iterator>
 #include <optional>
 
@@ -38,7 +39,7 @@ struct TextCall {
 
 Status expect_text(const Value* value, std::string_view what) {
   if (value != nullptr && value->is(Kind::text)) return {};
-  return value != nullptr ? mismatch(what, *value) : Status(Code::data, cat("expected ", what));
+  return value != nullptr ? mismatch(what, *value) : fault(cat("expected ", what));
 }
 
 Result<Value> stripped_text(const TextCall& call, Side side) {
@@ -89,7 +90,7 @@ Result<Value> split(const TextCall& call) {
   if (!bound.has(0) || bound[0]->is(Kind::none)) return Value::sequence(words_of(call.text, most));
   WEFT_TRY(expect_text(bound[0], "a text as separator"));
   const std::string& separator = bound[0]->text();
-  if (separator.empty()) return Status(Code::data, "'split' expects a separator that is not empty");
+  if (separator.empty()) return fault("'split' expects a separator that is not empty");
   Items out;
   size_t begin = 0;
   while (most < 0 || static_cast<int64_t>(out.size()) < most) {
@@ -177,7 +178,7 @@ Result<Value> call_dict(const Value& dict, std::string_view name, const Argument
   if (name == "get") {
     WEFT_TRY_ASSIGN(const BoundArguments bound,
                     BoundArguments::bind("get", arguments, {"key", "default"}));
-    if (!bound.has(0)) return Status(Code::data, "'get' expects a key");
+    if (!bound.has(0)) return fault("'get' expects a key");
     const Value* found = dict.find(*bound[0]);
     if (found != nullptr) return *found;
     return bound.has(1) ? *bound[1] : Value();
@@ -192,8 +193,7 @@ Result<Value> call_dict(const Value& dict, std::string_view name, const Argument
 Status expect_ascii(const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(),
                                  [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-  return plain ? Status()
-               : Status(Code::data, "capital letters of a text outside of ASCII are not supported");
+  return plain ? Status() : fault("capital letters of a text outside of ASCII are not supported");
 }
 
 bool is_small(char c) { return c >= 'a' && c <= 'z'; }
@@ -206,15 +206,15 @@ Result<BoundArguments> BoundArguments::bind(std::string_view function, const Arg
                                             std::initializer_list<std::string_view> parameters) {
   BoundArguments out;
   if (arguments.positional.size() > parameters.size())
-    return Status(Code::data, cat("'", function, "' expects at most ", parameters.size(),
-                                  " arguments, has ", arguments.positional.size()));
-  for (const Value& value : arguments.positional) out.values_.push_back(&value);
-  out.values_.resize(parameters.size(), nullptr);
+    return fault(cat("'", function, "' expects at most ", parameters.size(), " arguments, has ",
+                     arguments.positional.size()));
+  assert(parameters.size() <= kMost);
+  for (size_t i = 0; i < arguments.positional.size(); ++i)
+    out.values_[i] = &arguments.positional[i];
   for (const auto& [name, value] : arguments.named) {
     const auto at = std::find(parameters.begin(), parameters.end(), name);
     if (at == parameters.end() || out.values_[static_cast<size_t>(at - parameters.begin())])
-      return Status(Code::data,
-                    cat("'", function, "': the argument ", shown(name), " is not expected"));
+      return fault(cat("'", function, "': the argument ", shown(name), " is not expected"));
     out.values_[static_cast<size_t>(at - parameters.begin())] = &value;
   }
   return out;
@@ -236,8 +236,7 @@ Result<Value> call_method(const Value& value, std::string_view name, const Argum
     return call_dict(value, name, arguments, budget);
   const TextMethod* method = value.is(Kind::text) ? find_text_method(name) : nullptr;
   if (method == nullptr)
-    return Status(Code::data,
-                  cat("the method ", shown(name), " of ", value.type(), " is not supported"));
+    return fault(cat("the method ", shown(name), " of ", value.type(), " is not supported"));
   WEFT_TRY(budget.spend(value.bytes()));
   return method->call({value.text(), arguments, budget});
 }

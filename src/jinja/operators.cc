@@ -10,7 +10,7 @@ namespace weft::jinja {
 
 namespace {
 
-Status out_of_range() { return Status(Code::data, "the result of an operator is out of range"); }
+Status out_of_range() { return fault("the result of an operator is out of range"); }
 
 Result<Value> whole_arithmetic(char symbol, int64_t a, int64_t b) {
   int64_t out = 0;
@@ -20,7 +20,7 @@ Result<Value> whole_arithmetic(char symbol, int64_t a, int64_t b) {
     case '-': overflows = __builtin_sub_overflow(a, b, &out); break;
     case '*': overflows = __builtin_mul_overflow(a, b, &out); break;
     default:
-      if (b == 0) return Status(Code::data, "division by 0");
+      if (b == 0) return fault("division by 0");
       if (b == -1) {
         overflows = symbol == '/' && __builtin_sub_overflow(int64_t{0}, a, &out);
         break;
@@ -36,9 +36,9 @@ Result<Value> real_arithmetic(const std::string& symbol, double a, double b) {
   if (symbol == "+") return Value(a + b);
   if (symbol == "-") return Value(a - b);
   if (symbol == "*") return Value(a * b);
-  if (b == 0) return Status(Code::data, "division by 0");
+  if (b == 0) return fault("division by 0");
   if (symbol == "/") return Value(a / b);
-  return Status(Code::data, cat("the operator '", symbol, "' of floats is not supported"));
+  return fault(cat("the operator '", symbol, "' of floats is not supported"));
 }
 
 Result<Value> repeated(const std::string& text, int64_t count, Budget& budget) {
@@ -75,8 +75,7 @@ Result<Value> loop_attribute(const Loop& loop, const std::string& name) {
   if (name == "nextitem")
     return loop.index + 1 == items.size() ? Value::undefined("'loop.nextitem'")
                                           : items[loop.index + 1];
-  if (name == "cycle" || name == "changed")
-    return Status(Code::data, cat("'loop.", name, "' is not supported"));
+  if (name == "cycle" || name == "changed") return fault(cat("'loop.", name, "' is not supported"));
   return Value::undefined(cat("'loop.", name, "'"));
 }
 
@@ -145,8 +144,7 @@ Result<Value> negated(const Value& value) {
 Result<Value> attribute(const Value& value, const std::string& name) {
   if (value.is(Kind::undefined)) return mismatch("a value", value);
   if (is_method(value, name))
-    return Status(Code::data,
-                  cat("the method ", shown(name), " of ", value.type(), " can only be called"));
+    return fault(cat("the method ", shown(name), " of ", value.type(), " can only be called"));
   const Value* found = nullptr;
   if (value.is(Kind::loop)) return loop_attribute(value.loop(), name);
   if (value.is(Kind::dict)) {
@@ -155,7 +153,7 @@ Result<Value> attribute(const Value& value, const std::string& name) {
     const auto at = value.name_space().find(name);
     found = at == value.name_space().end() ? nullptr : &at->second;
   } else if (value.is(Kind::macro)) {
-    return Status(Code::data, "attributes of a macro are not supported");
+    return fault("attributes of a macro are not supported");
   }
   if (found != nullptr) return *found;
   return Value::undefined(cat(shown(name), " of ", value.type()));
@@ -170,7 +168,7 @@ Result<Value> item(const Value& value, const Value& key, Budget& budget) {
   }
   if (key.is(Kind::text)) {
     if (key.text().starts_with("__"))
-      return Status(Code::data, cat("the attribute ", shown(key.text()), " is not allowed"));
+      return fault(cat("the attribute ", shown(key.text()), " is not allowed"));
     return attribute(value, key.text());
   }
   if (!key.is_whole()) return no_item(value);
@@ -205,7 +203,7 @@ Result<Value> slice(const Value& value, const Value& begin, const Value& end, co
   }
   const int64_t n = static_cast<int64_t>(is_text ? places.size() - 1 : value.items().size());
   const int64_t stride = std::clamp(step.is(Kind::none) ? int64_t{1} : step.whole(), -n - 1, n + 1);
-  if (stride == 0) return Status(Code::data, "a slice expects a step that is not 0");
+  if (stride == 0) return fault("a slice expects a step that is not 0");
   const int64_t lowest = stride < 0 ? -1 : 0;
   const int64_t highest = stride < 0 ? n - 1 : n;
   const auto place = [&](const Value& bound, int64_t otherwise) {

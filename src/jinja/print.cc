@@ -1,7 +1,5 @@
 #include "jinja/print.h"
 
-#include <algorithm>
-
 #include "base/text.h"
 #include "jinja/python_text.h"
 
@@ -91,25 +89,17 @@ Status JsonPrinter::print(const Value& value) {
 }
 
 Status JsonPrinter::print_dict(const Value& value) {
-  std::vector<const std::pair<Value, Value>*> pairs;
-  for (const auto& pair : value.pairs()) pairs.push_back(&pair);
-  if (style_.sort_keys) {
-    for (const auto* pair : pairs)
-      if (!pair->first.is(Kind::text)) return mismatch("a text as key to sort", pair->first);
-    std::sort(pairs.begin(), pairs.end(),
-              [](const auto* a, const auto* b) { return a->first.text() < b->first.text(); });
-  }
   out_ += '{';
   ++level_;
-  for (const auto* pair : pairs) {
-    if (pair != pairs[0]) out_ += style_.item_separator;
+  for (const auto& pair : value.pairs()) {
+    if (&pair != &value.pairs()[0]) out_ += style_.item_separator;
     begin_line(level_);
-    WEFT_TRY(print_key(pair->first));
+    WEFT_TRY(print_key(pair.first));
     out_ += style_.key_separator;
-    WEFT_TRY(print(pair->second));
+    WEFT_TRY(print(pair.second));
   }
   --level_;
-  if (!pairs.empty()) begin_line(level_);
+  if (!value.pairs().empty()) begin_line(level_);
   out_ += '}';
   return {};
 }

@@ -17,7 +17,6 @@ struct JsonStyle {
   std::optional<std::string> indent;  // of one level; none: one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
-  bool sort_keys = false;
 };
 // json.dumps(value, ensure_ascii=False) of Python.
 Result<std::string> json_of(const Value& value, const JsonStyle& style);

@@ -44,6 +44,11 @@ struct Expression {
     call         // parts[0](arguments)
   };
 
+  // Out of line, because the parser makes and moves many.
+  Expression();
+  Expression(Expression&&) noexcept;
+  ~Expression();
+
   Kind kind = Kind::literal;
   uint32_t line = 0;
   uint32_t depth = 1;
@@ -88,6 +93,11 @@ struct Statement {
     ExpressionPtr test;
     Block body;
   };
+
+  Statement();
+  Statement(Statement&&) noexcept;
+  Statement& operator=(Statement&&) noexcept;
+  ~Statement();
 
   Kind kind = Kind::data;
   uint32_t line = 0;

@@ -40,7 +40,7 @@ constexpr Named kTests[] = {
      [](const Value& x, const Value& y) -> Result<bool> {
        WEFT_TRY_ASSIGN(const int64_t number, whole_of(x));
        WEFT_TRY_ASSIGN(const int64_t divisor, whole_of(y));
-       if (divisor == 0) return Status(Code::data, "division by 0");
+       if (divisor == 0) return fault("division by 0");
        return divisor == -1 || number % divisor == 0;
      }},
     {"eq", true, [](const Value& x, const Value& y) -> Result<bool> { return equal(x, y); }},
@@ -110,9 +110,8 @@ Result<bool> apply_test(std::string_view name, const Value& value, const Argumen
   const Named& test = *find_test(name);
   const size_t expected = test.has_argument ? 1 : 0;
   if (arguments.positional.size() != expected || !arguments.named.empty())
-    return Status(Code::data,
-                  cat("the test ", shown(name), " expects ", expected, " arguments, has ",
-                      arguments.positional.size() + arguments.named.size()));
+    return fault(cat("the test ", shown(name), " expects ", expected, " arguments, has ",
+                     arguments.positional.size() + arguments.named.size()));
   if (!test.has_argument) return test.test(value, Value());
   const Value& argument = arguments.positional[0];
   WEFT_TRY(budget.spend(std::max(value.bytes(), argument.bytes())));

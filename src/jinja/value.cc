@@ -14,8 +14,7 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 60;  // what is shared often is n
 constexpr size_t kMostKeys = 1024;                  // of a dict, which is searched from its begin
 
 Status too_deep() {
-  return Status(Code::data,
-                cat("a list or dict has more than ", Value::kMostDepth, " levels, the limit"));
+  return fault(cat("a list or dict has more than ", Value::kMostDepth, " levels, the limit"));
 }
 
 bool is_hashable(const Value& key) {
@@ -24,6 +23,8 @@ bool is_hashable(const Value& key) {
 }
 
 }  // namespace
+
+Status fault(std::string_view text) { return Status(Code::data, std::string(text)); }
 
 Value::Value(std::string text)
     : kind_(Kind::text), shared_(std::make_shared<const std::string>(std::move(text))) {}
@@ -54,7 +55,7 @@ Result<Value> Value::sequence(Items items, Kind kind) {
 
 Result<Value> Value::dict(Pairs pairs) {
   if (pairs.size() > kMostKeys)
-    return Status(Code::data, cat("a dict has ", pairs.size(), " keys, the limit is ", kMostKeys));
+    return fault(cat("a dict has ", pairs.size(), " keys, the limit is ", kMostKeys));
   Dict data{{}, 1, kValueBytes};
   for (auto& [key, value] : pairs) {
     if (!is_hashable(key)) return mismatch("a key of a dict", key);
@@ -244,8 +245,8 @@ Result<int64_t> length_of(const Value& value) {
 }
 
 Status mismatch(std::string_view expected, const Value& found) {
-  if (found.is(Kind::undefined)) return Status(Code::data, cat(found.what(), " is undefined"));
-  return Status(Code::data, cat("expected ", expected, ", found ", found.type()));
+  if (found.is(Kind::undefined)) return fault(cat(found.what(), " is undefined"));
+  return fault(cat("expected ", expected, ", found ", found.type()));
 }
 
 }  // namespace weft::jinja

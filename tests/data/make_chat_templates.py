@@ -63,7 +63,7 @@ SNIPPETS = [
     "{{ l | first }} {{ l | last }} {{ [] | first }} {{ 'abc' | first }}", "{{ l | join(', ') }} {{ 'abc' | join('-') }}", "{{ '3' | int + 1 }}",
     "{{ 'x' | int }} {{ 'x' | int(7) }} {{ 3.9 | int }} {{ ' 12 ' | int }} {{ true | int }}", "{{ x | default('d') }} {{ '' | default('d', true) }}",
     "{{ '' | d('e') }} {{ none | default('n') }}", "{{ m | tojson }} {{ l | tojson }}", "{{ {'b': [1, {}], 'a': []} | tojson(indent=2) }}",
-    "{{ {'b': 1, 'a': 2} | tojson(sort_keys=true, separators=(',', ':')) }}", "{{ '<é\\u2028\"\\n' | tojson }}", "{{ [1.5, none, true] | tojson }}",
+    "{{ {'b': 1, 'a': 2} | tojson(separators=(',', ':')) }}", "{{ '<é\\u2028\"\\n' | tojson }}", "{{ [1.5, none, true] | tojson }}",
     "{{ messages | map(attribute='role') | join(' ') }}", "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}",
     "{{ messages | rejectattr('role', 'in', ['user']) | map(attribute='content') | list }}", "{{ [0, 1, 2] | select | list }}",
     "{{ [1, 2, 3] | reject('odd') | list }} {{ [1, 2, 3] | select('gt', 1) | list }}", "{{ ['a', 'b'] | map('upper') | list }}",

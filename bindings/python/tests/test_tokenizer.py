@@ -31,6 +31,8 @@ class Tokenizers(unittest.TestCase):
             self.assertEqual(tokenizer.chat(messages, add_generation_prompt=False), text)
             self.assertTrue(tokenizer.chat(messages, local_time_seconds=1721984461).startswith("<s>(26 Jul 2024)"))
             self.assertEqual(tokenizer.encode(tokenizer.chat(messages)).count(tokenizer.id("<s>")), 1)
+            with self.assertRaisesRegex(weft.Error, "message 0 contains the special token '</s>'"):
+                tokenizer.chat([{"role": "user", "content": "a</s>"}], refuse_specials=True)
             with self.assertRaisesRegex(weft.Error, "unknown role tool"):
                 tokenizer.chat([{"role": "tool", "content": ""}])
 

@@ -390,6 +390,8 @@ class weft_chat_config(ctypes.Structure):
         ("size", ctypes.c_uint32),
         ("add_generation_prompt", ctypes.c_uint32),
         ("local_time_ns", ctypes.c_int64),
+        ("refuse_specials", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 

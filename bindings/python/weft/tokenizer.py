@@ -58,8 +58,8 @@ class Tokenizer(Object):
 
     def chat(self, messages: Sequence[Mapping[str, str]], **options: Any) -> str:
         """A conversation as text, with the chat template of the model. A message has "role" and "content". Encode the text without
-        add_specials: the template has added them. Options: add_generation_prompt (default: True) and local_time_seconds, for templates that
-        print the date."""
+        add_specials: the template has added them. Options: add_generation_prompt (default: True), local_time_seconds, for templates that
+        print the date, and refuse_specials, for messages that are not trusted."""
         config = Config("weft_chat_config", options)
         array = (_raw.weft_chat_message * len(messages))(*[(encode(message["role"]), encode(message["content"])) for message in messages])
         expected = 256 + sum(2 * len(message.content) for message in array)

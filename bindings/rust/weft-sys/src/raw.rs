@@ -951,6 +951,10 @@ pub struct weft_chat_config {
     pub add_generation_prompt: u32,
     /// for templates that print the date: the local time since 1970-01-01 00:00. 0: none; such a template then prints a date of its own, or fails. Default: 0
     pub local_time_ns: i64,
+    /// 1: a content with the name of a special token is refused, for messages that are not trusted. Default: 0
+    pub refuse_specials: u32,
+    /// 0
+    pub reserved: u32,
 }
 
 /// How a tokenizer is trained.
@@ -1407,7 +1411,7 @@ extern "C" {
     pub fn weft_tokenizer_decode(tokenizer: *const weft_tokenizer, ids: *const i32, n_ids: usize, flags: u32, text: *mut c_char, capacity: usize, size: *mut usize, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_chat_config_init(config: *mut weft_chat_config, size: usize);
-    /// Renders a conversation with the chat template of the model: the file chat_template.jinja beside tokenizer.json, or "chat_template" in tokenizer_config.json. The text is that of Transformers' apply_chat_template. It has all special tokens that the model expects, so it is encoded with flags 0. As with Transformers, names of special tokens in a message become special tokens, too; a program that does not trust a message must refuse them. `config` may be NULL. *size is set to the bytes of the text; at most `capacity` bytes are written to `text`, with a NUL if there is space for it. `text` may be NULL if `capacity` is 0. WEFT_ENOENT: there is no template. WEFT_EINVAL: the template refuses the messages, for instance a role. WEFT_EDATA: the template is not valid, or uses a part of Jinja that weft does not know. Thread: any.
+    /// Renders a conversation with the chat template of the model: the file chat_template.jinja beside tokenizer.json, or "chat_template" in tokenizer_config.json. The text is that of Transformers' apply_chat_template. It has all special tokens that the model expects, so it is encoded with flags 0. As with Transformers, the name of a special token in a content then becomes this token, which could end a message; `refuse_specials` prevents it. `config` may be NULL. *size is set to the bytes of the text; at most `capacity` bytes are written to `text`, with a NUL if there is space for it. `text` may be NULL if `capacity` is 0. WEFT_ENOENT: there is no template. WEFT_EINVAL: the messages are refused, for instance a role. WEFT_EDATA: the template is not valid, or uses a part of Jinja that weft does not know. Thread: any.
     pub fn weft_tokenizer_chat(tokenizer: *const weft_tokenizer, messages: *const weft_chat_message, n_messages: usize, config: *const weft_chat_config, text: *mut c_char, capacity: usize, size: *mut usize, err: *mut weft_error) -> weft_status;
     /// Starts a text. `flags`: WEFT_SKIP_SPECIALS or 0. Owner: caller; free with weft_text_stream_free. Thread: any.
     pub fn weft_text_stream_new(tokenizer: *const weft_tokenizer, flags: u32, out: *mut *mut weft_text_stream, err: *mut weft_error) -> weft_status;

@@ -378,10 +378,12 @@ fn weft_chat_message_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_chat_config_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_chat_config>(), align_of::<weft_chat_config>()), (16, 8));
+    assert_eq!((size_of::<weft_chat_config>(), align_of::<weft_chat_config>()), (24, 8));
     assert_eq!(offset!(weft_chat_config, size), 0);
     assert_eq!(offset!(weft_chat_config, add_generation_prompt), 4);
     assert_eq!(offset!(weft_chat_config, local_time_ns), 8);
+    assert_eq!(offset!(weft_chat_config, refuse_specials), 16);
+    assert_eq!(offset!(weft_chat_config, reserved), 20);
 }
 
 #[test]

@@ -25,11 +25,13 @@ pub struct Chat {
     pub add_generation_prompt: bool,
     /// For templates that print the date: the local time since 1970-01-01 00:00, in nanoseconds.
     pub local_time_ns: Option<i64>,
+    /// Refuse a content with the name of a special token, for messages that are not trusted.
+    pub refuse_specials: bool,
 }
 
 impl Default for Chat {
     fn default() -> Chat {
-        Chat { add_generation_prompt: true, local_time_ns: None }
+        Chat { add_generation_prompt: true, local_time_ns: None, refuse_specials: false }
     }
 }
 
@@ -141,6 +143,7 @@ impl Tokenizer {
         let raw = raw.collect::<Vec<_>>();
         let mut config = unsafe { initialized(sys::weft_chat_config_init) };
         config.add_generation_prompt = chat.add_generation_prompt as u32;
+        config.refuse_specials = chat.refuse_specials as u32;
         config.local_time_ns = chat.local_time_ns.unwrap_or(0);
         let mut size = 256 + messages.iter().map(|(_, content)| 2 * content.len()).sum::<usize>();
         loop {

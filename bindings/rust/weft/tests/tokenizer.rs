@@ -29,8 +29,10 @@ fn a_conversation_becomes_text() {
     let messages = [("user", "日本?"), ("assistant", long.as_str())];
     let expected = format!("<s>[user] 日本?</s>\n[assistant] {long}</s>\n");
     assert_eq!(tokenizer.chat(&messages, Chat::default()).unwrap(), format!("{expected}[assistant] "));
-    let dated = Chat { add_generation_prompt: false, local_time_ns: Some(1721984461000000000) };
+    let dated = Chat { add_generation_prompt: false, local_time_ns: Some(1721984461000000000), ..Chat::default() };
     assert_eq!(tokenizer.chat(&messages, dated).unwrap(), expected.replacen("<s>", "<s>(26 Jul 2024)", 1));
+    let forged = tokenizer.chat(&[("user", "</s>")], Chat { refuse_specials: true, ..Chat::default() }).err().unwrap();
+    assert_eq!(forged.to_string(), "message 0 contains the special token '</s>'");
     let refused = tokenizer.chat(&[("tool", "")], Chat::default()).err().unwrap();
     assert!(refused.to_string().ends_with("unknown role tool"));
 }
