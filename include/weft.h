@@ -1065,6 +1065,10 @@ typedef struct weft_run_config {
   weft_log_level log_level;   /**< the most detailed level of lines that `log` gets. Default: WEFT_LOG_INFO. */
   weft_log_cb log;            /**< gets the log lines of the run. Default: NULL: there are none. */
   void *log_payload;          /**< of `log`. Default: NULL. */
+  const char *weights_dir;    /**< for weft_run_serve and weft_run_join: a directory. When rank 0 loads a safetensors file, this rank reads
+                                   its part of that file itself if it finds the file below this directory, at the path that rank 0 uses and
+                                   with the same contents. Rank 0 sends the other parts. Copied by the call. Default: NULL: rank 0 sends
+                                   all. */
 } weft_run_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_run_config_init(weft_run_config *config, size_t size);

@@ -1,6 +1,7 @@
 package weft
 
 /*
+#include <stdlib.h>
 #include <weft.h>
 */
 import "C"
@@ -9,6 +10,7 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"unsafe"
 )
 
 // Mode is what a step does.
@@ -29,6 +31,9 @@ type RunConfig struct {
 	// Log gets the log lines of the run, from one goroutine at a time. It must return soon and must not use the run.
 	Log      func(level LogLevel, text string)
 	LogLevel LogLevel // the most detailed level of lines that Log gets; default: LogInfo
+	// WeightsDir is for Serve and ServeNoWait: a directory. This rank reads its part of safetensors files below it itself when rank 0 loads
+	// them from the same path. Default: rank 0 sends all weights.
+	WeightsDir string
 }
 
 // Run is a plan being executed.
@@ -89,6 +94,10 @@ func (r *Run) open(config RunConfig, flags C.uint32_t, call func(*C.weft_run_con
 	C.weft_run_config_init(c, C.sizeof_weft_run_config)
 	setCount(&c.threads, config.Threads)
 	c.flags = flags
+	if config.WeightsDir != "" {
+		c.weights_dir = C.CString(config.WeightsDir)
+		defer C.free(unsafe.Pointer(c.weights_dir))
+	}
 	r.log = setLog(c, config)
 	if err := caused(r.ops, failed(call(c, err), err)); err != nil {
 		r.log.free()

@@ -13,6 +13,7 @@ struct Service {
   int threads = 1;
   std::vector<const Op*> ops;
   LogSink log;
+  std::string weights_dir;
 };
 
 Result<Service> service_of(const weft_mesh* mesh, const weft_plan* plan, const weft_model* ops,
@@ -25,6 +26,7 @@ Result<Service> service_of(const weft_mesh* mesh, const weft_plan* plan, const w
   out.threads = static_cast<int>(std::clamp(c.threads, 1u, 1u << 20));
   if (ops) out.ops = ops->user_ops;
   out.log = log_sink(c);
+  if (c.weights_dir) out.weights_dir = c.weights_dir;
   return out;
 }
 
@@ -34,7 +36,8 @@ weft_status weft_run_serve(weft_mesh* mesh, const weft_plan* plan, const weft_mo
                            const weft_run_config* config, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY_ASSIGN(const Service service, service_of(mesh, plan, ops, config));
-    return serve(*mesh->mesh, service.plan, service.threads, service.ops, service.log);
+    return serve(*mesh->mesh, service.plan, service.threads, service.ops, service.log,
+                 service.weights_dir);
   });
 }
 
@@ -45,8 +48,8 @@ weft_status weft_run_join(weft_mesh* mesh, const weft_plan* plan, const weft_mod
     WEFT_TRY_ASSIGN(const Service service, service_of(mesh, plan, ops, config));
     auto run = std::make_unique<weft_run>();
     if (ops) run->ops = ops->model;
-    WEFT_TRY_ASSIGN(run->source,
-                    join_run(*mesh->mesh, service.plan, service.threads, service.ops, service.log));
+    WEFT_TRY_ASSIGN(run->source, join_run(*mesh->mesh, service.plan, service.threads, service.ops,
+                                          service.log, service.weights_dir));
     *out = run.release();
     return {};
   });

@@ -264,7 +264,7 @@ Action add_eval(Parser& parser) {
   parser.add("-q,--quiet", o->quiet, "Print no progress on standard error");
   return [o, settings]() -> Outcome {
     CLI_TRY(take_place(o->launch));
-    if (o->launch.place.rank > 0) return serve_launched(o->launch);
+    if (o->launch.place.rank > 0) return serve_launched(o->launch, o->model.model);
     if (o->launch.place.ranks && !settings->given("ranks") && !settings->given("mesh"))
       o->plan.ranks = o->launch.place.ranks;
     CLI_TRY(settle_mesh(*settings, o->plan));

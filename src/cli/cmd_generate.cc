@@ -131,7 +131,7 @@ Action add_generate(Parser& parser) {
               "texts are not divided among replicas; use stage and tensor"};
     o->launch.ranks = o->plan.ranks;
     CLI_TRY(take_place(o->launch));
-    if (o->launch.place.rank > 0) return serve_launched(o->launch);
+    if (o->launch.place.rank > 0) return serve_launched(o->launch, o->checkpoint);
     const bool launched = o->launch.place.ranks && !ranks.given() && !settings->given("mesh");
     CLI_TRY(set_ranks(o->launch, launched ? o->launch.place.ranks : o->launch.ranks));
     o->decoder.tensor = o->plan.shard_ranks;

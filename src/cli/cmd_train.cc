@@ -85,7 +85,10 @@ void Train::choose_tokenizer() {
 
 Outcome Train::run() {
   CLI_TRY(take_place(options.launch));
-  return options.launch.place.rank > 0 ? serve_launched(options.launch) : train();
+  if (options.launch.place.rank == 0) return train();
+  return serve_launched(options.launch, !options.resume.empty() ? options.resume
+                                        : !options.init.empty() ? options.init
+                                                                : options.model.model);
 }
 
 Outcome Train::train() {

@@ -80,6 +80,11 @@ Action add_worker(Parser& parser) {
            "Address at which the other ranks reach this one. Default: found on the route to rank 0")
       .type("ENDPOINT")
       .check(check_endpoint);
+  parser
+      .add("--weights", o.weights,
+           "Directory whose safetensors files this rank reads itself if rank 0 loads them from the "
+           "same path. Default: rank 0 sends all weights")
+      .type("DIR");
   parser.add("--rank", o.rank, "The rank to run. 0: any free rank").type("N");
   parser.add("--ranks", command->ranks, "Number of ranks of the run. 0: not checked").type("P");
   parser

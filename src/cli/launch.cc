@@ -250,13 +250,14 @@ Outcome Ranks::not_started(Outcome outcome, weft_status status) {
 // run.
 Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
   // The permission to join is passed through a pipe: all users of this machine can read the
-  // arguments of a command.
+  // arguments of a command. The rank may read all files, because rank 0 is the same user.
   std::vector<std::string> words = {"weft",           "worker",
                                     "--join-file",    "-",
                                     "--rank",         std::to_string(rank),
                                     "--threads",      std::to_string(options.threads),
                                     "--join-timeout", std::to_string(options.join_timeout),
                                     "--parent",       std::to_string(getpid()),
+                                    "--weights",      "/",
                                     "--quiet"};
   if (options.insecure) words.push_back("--insecure");
   std::vector<char*> argv;

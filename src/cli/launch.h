@@ -40,9 +40,9 @@ void warn_of_insecure(const char* command, const std::string& endpoint, bool ins
 void add_launch_options(Parser& parser, LaunchOptions& options);
 
 // With --launcher: reads the place of this process. A rank other than 0 then serves until the run
-// ends, and rank 0 begins it.
+// ends, and rank 0 begins it. `weights`: the file or directory that the command line names.
 Outcome take_place(LaunchOptions& options);
-Outcome serve_launched(const LaunchOptions& options);
+Outcome serve_launched(const LaunchOptions& options, const std::string& weights);
 // Checks that a launcher has started as many processes as the plan has ranks.
 Outcome set_ranks(LaunchOptions& options, uint32_t ranks);
 

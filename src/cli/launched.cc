@@ -45,12 +45,13 @@ Outcome take_place(LaunchOptions& o) {
   return check_meeting(o);
 }
 
-Outcome serve_launched(const LaunchOptions& o) {
+Outcome serve_launched(const LaunchOptions& o, const std::string& weights) {
   WorkerOptions worker;
   worker.join = o.listen;
   worker.join_file = o.join_file;
   worker.key = o.key;
   worker.launcher = o.launcher;
+  worker.weights = weights;
   worker.place = o.place;
   worker.rank = o.place.rank;
   worker.threads = o.threads;

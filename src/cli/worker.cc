@@ -84,6 +84,7 @@ Outcome Worker::serve() {
   weft_error err = sized<weft_error>();
   weft_run_config config = defaults(weft_run_config_init);
   config.threads = o_.threads;
+  config.weights_dir = o_.weights.empty() ? nullptr : o_.weights.c_str();
   MeshPtr joined;
   CLI_TRY(open(joined));
   CancelOnSignal cancel(joined.get());

@@ -9,6 +9,7 @@ struct WorkerOptions {
   std::string join;            // address of rank 0; may contain the permission to join
   std::string join_file, key;  // files
   std::string listen;
+  std::string weights;   // directory of files that rank 0 may have this rank load; empty: none
   std::string launcher;  // empty: no launcher
   Place place;
   uint32_t rank = 0, threads = 1, join_timeout = 60, parent = 0;

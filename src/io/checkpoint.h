@@ -20,6 +20,7 @@
 #include "io/manifest.h"
 #include "io/names.h"
 #include "io/safetensors.h"
+#include "io/weights.h"
 
 namespace weft {
 
@@ -102,6 +103,8 @@ class Checkpoint {
   // A piece that begins at this byte of the tensor.
   Status read_piece(ShardPart part, std::string_view name, uint64_t offset,
                     std::span<std::byte> out);
+  // Its file, whose checksum is checked, and its place there. Valid as long as this object.
+  Result<Weights::Tensor> find(ShardPart part, std::string_view name);
   // All shards now.
   Status verify();
 

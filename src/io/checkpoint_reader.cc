@@ -167,6 +167,11 @@ Result<const SafetensorsFile*> Checkpoint::file_of(ShardPart part, std::string_v
   return &shards_[it->second].file;
 }
 
+Result<Weights::Tensor> Checkpoint::find(ShardPart part, std::string_view name) {
+  WEFT_TRY_ASSIGN(const SafetensorsFile* file, file_of(part, name));
+  return Weights::Tensor{file, file->find(name)};
+}
+
 Status Checkpoint::read(ShardPart part, std::string_view name, std::span<std::byte> out) {
   WEFT_TRY_ASSIGN(const SafetensorsFile* file, file_of(part, name));
   return file->read_bytes(*file->find(name), out);

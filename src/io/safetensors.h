@@ -90,6 +90,9 @@ class SafetensorsFile {
   Status read_floats(const SafetensorsEntry& entry, uint64_t first, std::span<float> out) const;
   // Of the whole file.
   Result<Digest> checksum() const;
+  // Of its size, its header and the first bytes of each tensor: differs between models of the same
+  // form, and between steps of a training.
+  Result<Digest> fingerprint() const;
 
  private:
   Status read_as(const SafetensorsEntry& entry, DType dtype, std::span<std::byte> out) const;

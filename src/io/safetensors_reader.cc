@@ -12,6 +12,7 @@ namespace weft {
 namespace {
 
 constexpr size_t kConverted = 16384;  // elements at a time
+constexpr uint64_t kSampled = 4096;   // bytes of each tensor in a fingerprint
 
 }  // namespace
 
@@ -96,20 +97,21 @@ Status SafetensorsFile::read_bytes(const SafetensorsEntry& entry, std::span<std:
 
 Status SafetensorsFile::read_piece(const SafetensorsEntry& entry, uint64_t offset,
                                    std::span<std::byte> out) const {
-  const std::string where = cat(path(), ": tensor ", shown(entry.name));
+  const auto where = [&] { return cat(path(), ": tensor ", shown(entry.name)); };
   if (entry.end > data_bytes_ || entry.begin > entry.end)
-    return Status(Code::invalid, cat(where, ": does not belong to this file"));
+    return Status(Code::invalid, cat(where(), ": does not belong to this file"));
   const uint64_t all = entry.end - entry.begin;
   if (offset > all || out.size() > all - offset)
-    return Status(Code::invalid, cat(where, ": has ", all, " bytes, requested are ", out.size(),
+    return Status(Code::invalid, cat(where(), ": has ", all, " bytes, requested are ", out.size(),
                                      " from byte ", offset));
-  return file_.read(data_begin_ + entry.begin + offset, out.data(), out.size())
-      .within(cat("tensor ", shown(entry.name)));
+  const Status status = file_.read(data_begin_ + entry.begin + offset, out.data(), out.size());
+  return status.ok() ? status : status.within(cat("tensor ", shown(entry.name)));
 }
 
 Status SafetensorsFile::read_floats(const SafetensorsEntry& entry, uint64_t first,
                                     std::span<float> out) const {
-  WEFT_TRY(entry.float_spec().status().within(path()));
+  const auto spec = entry.float_spec();
+  if (!spec.ok()) return spec.status().within(path());
   if (entry.dtype == "F32")
     return read_piece(entry, first * sizeof(float), std::as_writable_bytes(out));
   const auto convert = entry.dtype == "F16" ? kernels::from_f16 : kernels::from_bf16;
@@ -124,5 +126,18 @@ Status SafetensorsFile::read_floats(const SafetensorsEntry& entry, uint64_t firs
 }
 
 Result<Digest> SafetensorsFile::checksum() const { return checksum_of(file_, bytes()); }
+
+Result<Digest> SafetensorsFile::fingerprint() const {
+  WEFT_TRY_ASSIGN(const Digest header, checksum_of(file_, data_begin_));
+  Hasher hasher;
+  hasher.number(bytes()).digest(header);
+  std::array<std::byte, kSampled> sample;
+  for (const SafetensorsEntry& entry : entries()) {
+    const auto size = static_cast<size_t>(std::min(kSampled, entry.end - entry.begin));
+    WEFT_TRY(read_piece(entry, 0, std::span(sample).first(size)));
+    hasher.bytes(sample.data(), size);
+  }
+  return hasher.finish();
+}
 
 }  // namespace weft

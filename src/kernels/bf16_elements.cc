@@ -47,10 +47,42 @@ void read(const PackedBf16& matrix, int64_t first, int64_t count, Bf16* out) {
   });
 }
 
+void write_elements(const PackedBf16& matrix, int64_t first, int64_t count, const Bf16* from) {
+  (matrix.transposed ? write<true> : write<false>)(matrix, first, count, from);
+}
+
+// Rows of the matrix from `row` on, whole chunks or panels.
+void write_rows(const PackedBf16& matrix, int64_t row, int64_t rows, const Bf16* from) {
+  SerialTiles tiles;
+  if (matrix.transposed) {
+    pack_bf16({.k = matrix.k,
+               .n = rows,
+               .b = from,
+               .stride = matrix.k,
+               .transposed = true,
+               .out = matrix.data + packed_bf16_index(matrix.k, 0, row)},
+              tiles);
+    return;
+  }
+  for (int64_t column = 0; column < matrix.n; column += kBf16Panel)
+    pack_bf16({.k = rows,
+               .n = std::min(kBf16Panel, matrix.n - column),
+               .b = from + column,
+               .stride = matrix.n,
+               .out = matrix.data + packed_bf16_index(matrix.k, row, column)},
+              tiles);
+}
+
 }  // namespace
 
 void write_packed(const PackedBf16& matrix, int64_t first, int64_t count, const Bf16* from) {
-  (matrix.transposed ? write<true> : write<false>)(matrix, first, count, from);
+  static_assert(kBf16Chunk == kBf16Panel);
+  const int64_t width = matrix.transposed ? matrix.k : matrix.n, tile = kBf16Chunk * width;
+  const int64_t head = std::min((tile - first % tile) % tile, count);
+  const int64_t rows = (count - head) / tile * kBf16Chunk, end = head + rows * width;
+  write_elements(matrix, first, head, from);
+  if (rows > 0) write_rows(matrix, (first + head) / width, rows, from + head);
+  write_elements(matrix, first + end, count - end, from + end);
 }
 
 void read_packed(const PackedBf16& matrix, int64_t first, int64_t count, Bf16* out) {

@@ -1,6 +1,7 @@
 #include "runtime/bf16_weight.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace weft {
 
@@ -23,17 +24,12 @@ Bf16Weight::Bf16Weight(const ResidentParam& param, const Shape& shape, std::byte
 }
 
 void Bf16Weight::write(int64_t first, std::span<const float> values) const {
-  std::array<kernels::Bf16, kBlock> rounded;
-  while (!values.empty()) {
-    const size_t n = std::min(kBlock, values.size());
-    const auto count = static_cast<int64_t>(n);
-    kernels::to_bf16(values.data(), rounded.data(), count);
-    if (elements_) std::copy_n(rounded.data(), n, elements_ + first);
-    for (size_t form = 0; form < packed_count_; ++form)
-      kernels::write_packed(packed_[form], first, count, rounded.data());
-    values = values.subspan(n);
-    first += count;
-  }
+  const auto count = static_cast<int64_t>(values.size());
+  std::vector<kernels::Bf16> buffer(elements_ ? 0 : values.size());
+  kernels::Bf16* const rounded = elements_ ? elements_ + first : buffer.data();
+  kernels::to_bf16(values.data(), rounded, count);
+  for (size_t form = 0; form < packed_count_; ++form)
+    kernels::write_packed(packed_[form], first, count, rounded);
 }
 
 void Bf16Weight::read(int64_t first, std::span<float> out) const {

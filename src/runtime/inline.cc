@@ -30,6 +30,7 @@ class InlineRun final : public Run, private LocalRanks::Driver {
     return {};
   }
 
+  bool is_inline() const override { return true; }
   Worker* worker_here(int32_t rank) override { return &ranks_->worker(rank); }
   int descriptor() const override { return flag_.descriptor(); }
   View delivered(int32_t edge, int32_t micro_batch) override {

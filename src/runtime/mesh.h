@@ -108,13 +108,16 @@ Result<std::unique_ptr<Run>> start_mesh(std::shared_ptr<const Plan> plan, Mesh& 
 
 // Other ranks: joins, and returns when the run has ended: ok after an orderly end, otherwise the
 // failure and its rank. If `plan` is null, the process takes the model and the plan from rank 0;
-// `user_ops` are the ops that it knows in addition to weft's own.
+// `user_ops` are the ops that it knows in addition to weft's own. Files below `weights_dir` are
+// read here if rank 0 loads them; empty: none.
 Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads,
-             std::span<const Op* const> user_ops, const LogSink& log = {});
+             std::span<const Op* const> user_ops, const LogSink& log = {},
+             const std::string& weights_dir = {});
 // The same on another thread: the end is the event `ended` or `failed`. Destroyed before that,
 // the rank leaves. `ops` and `mesh` must outlive the result.
 Result<std::unique_ptr<EventSource>> join_run(Mesh& mesh, std::shared_ptr<const Plan> plan,
                                               int threads, std::vector<const Op*> user_ops,
-                                              const LogSink& log);
+                                              const LogSink& log,
+                                              const std::string& weights_dir = {});
 
 }  // namespace weft

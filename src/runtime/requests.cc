@@ -20,6 +20,9 @@ std::string wanted(const Plan& plan, const Requests::Slot& slot) {
     case rpc::kRead: return "a piece" + of;
     case rpc::kWrite: return "to take a piece" + of;
     case rpc::kHash: return "the digest" + of;
+    case rpc::kLoad: return "to read a piece" + of;
+    case rpc::kOpen: return "to open a file of weights";
+    case rpc::kClose: return "to close files of weights";
     case rpc::kTrace: return "to keep a trace";
     case rpc::kSpans: return "its trace";
     default: return "its bytes in memory";

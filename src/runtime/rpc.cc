@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "link/payload.h"
 #include "runtime/parameter_access.h"
+#include "runtime/weight_files.h"
 
 namespace weft::rpc {
 
@@ -27,7 +28,8 @@ Result<Request> decode(std::span<const std::byte> bytes) {
 }
 
 // The floats that are to be read or written.
-Result<PartRange> range_of(const Plan& plan, Worker& worker, const Request& r) {
+Result<PartRange> range_of(const Plan& plan, Worker& worker, const Request& r,
+                           uint64_t most = kPieceFloats) {
   if (r.param < 0 || static_cast<size_t>(r.param) >= plan.model->params().size() ||
       r.part > Part::state1)
     return Status(Code::protocol,
@@ -35,9 +37,9 @@ Result<PartRange> range_of(const Plan& plan, Worker& worker, const Request& r) {
                       ", expected a parameter below ", plan.model->params().size(),
                       " and a part from 0 to ", static_cast<int>(Part::state1)));
   const uint64_t all = static_cast<uint64_t>(plan.model->param(r.param).shape.elements());
-  if (r.offset > all || r.count > all - r.offset || r.count > kPieceFloats)
+  if (r.offset > all || r.count > all - r.offset || r.count > most)
     return Status(Code::protocol, cat("a request for ", r.count, " floats from ", r.offset, " of ",
-                                      all, ", expected at most ", kPieceFloats));
+                                      all, ", expected at most ", most));
   return PartRange::find(plan, worker.param(r.param), r.param, r.part, r.offset, r.count);
 }
 
@@ -53,8 +55,9 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span<const T>(&value, 1));
 }
 
-Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> bytes,
-                 Buffer& buffer, std::span<const std::byte>& out) {
+Status carry_out(const Plan& plan, Worker& worker, WeightFiles& files, uint32_t type,
+                 std::span<const std::byte> bytes, Buffer& buffer,
+                 std::span<const std::byte>& out) {
   WEFT_TRY_ASSIGN(const Request request, decode(bytes));
   switch (type) {
     case kRead: {
@@ -96,6 +99,16 @@ Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<cons
       out = bytes_of(buffer.digest);
       return {};
     }
+    case kOpen: return files.open(request.offset, request.bytes);
+    case kLoad: {
+      WEFT_TRY_ASSIGN(const Weights::Tensor from, files.find(request.bytes));
+      WEFT_TRY_ASSIGN(PartRange range, range_of(plan, worker, request, kLoadFloats));
+      WEFT_TRY(read_weights(from, plan.model->param(request.param).piece, request.offset,
+                            range.floats()));
+      range.store();
+      return {};
+    }
+    case kClose: files.close(); return {};
     default: return Status(Code::protocol, cat("a request of type ", type, ", which is unknown"));
   }
 }
@@ -114,10 +127,12 @@ std::vector<std::byte> encode(const Request& request) {
 }
 
 std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type,
-                              std::span<const std::byte> request) {
+                              std::span<const std::byte> request, WeightFiles* files) {
+  WeightFiles none;
   std::span<const std::byte> bytes;
   Buffer buffer;
-  const Status status = carry_out(plan, worker, type, request, buffer, bytes);
+  const Status status =
+      carry_out(plan, worker, files ? *files : none, type, request, buffer, bytes);
   std::vector<std::byte> out;
   ByteWriter(out).number(status.code()).text(status.text()).bytes(bytes);
   return out;

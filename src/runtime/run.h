@@ -85,6 +85,8 @@ class Run : public EventSource {
   Status settled() const;  // the same, and ok only between steps
   Log& log() { return log_; }
 
+  // The ranks have no threads: everything is computed by the calls of the owner.
+  virtual bool is_inline() const { return false; }
   // The memory of a rank of this process, between steps; null if the rank is in another process.
   virtual Worker* worker_here(int32_t rank) = 0;
   // The requests to ranks of other processes; null if there are no such ranks.

@@ -247,18 +247,19 @@ std::vector<TensorSpec> state_to_load(const Plan& plan, const Checkpoint& checkp
   return out;
 }
 
-Status load_tensors(Run& run, Checkpoint& checkpoint, const NamedTensors& named) {
-  return write_tensors(run, named.tensors,
-                       [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
-                         const auto& [part, name] = named.places[tensor];
-                         return checkpoint.read_piece(part, name, offset, bytes);
-                       });
+Status load_named(Run& run, Checkpoint& checkpoint, const NamedTensors& named) {
+  std::vector<Weights::Tensor> from;
+  for (const auto& [part, name] : named.places) {
+    WEFT_TRY_ASSIGN(const Weights::Tensor tensor, checkpoint.find(part, name));
+    from.push_back(tensor);
+  }
+  return load_tensors(run, named.tensors, from);
 }
 
 Status load_model(Run& run, Checkpoint& checkpoint, const NamedTensors& model) {
   WEFT_TRY(compare_tensors(checkpoint.path(), specs_of(run.plan(), model), checkpoint.model()));
   WEFT_TRY(checkpoint.verify());
-  return load_tensors(run, checkpoint, model);
+  return load_named(run, checkpoint, model);
 }
 
 }  // namespace
@@ -271,7 +272,7 @@ Status load_run(Run& run, Checkpoint& checkpoint) {
   WEFT_TRY(compare_tensors(checkpoint.path(), specs_of(run.plan(), optimizer),
                            state_to_load(run.plan(), checkpoint)));
   WEFT_TRY(load_model(run, checkpoint, model));
-  WEFT_TRY(load_tensors(run, checkpoint, optimizer));
+  WEFT_TRY(load_named(run, checkpoint, optimizer));
   run.set_trained(checkpoint.manifest().step);
   return {};
 }
@@ -291,13 +292,9 @@ Status load_weights(Run& run, const Weights& weights) {
   const NamedTensors model = model_from(run.plan(), found, !weights.adapters.empty());
   WEFT_TRY(compare_tensors(weights.path, specs_of(run.plan(), model), found));
   if (named.tied_head) WEFT_TRY(check_tied_head(*named.tied_head, named.params.at(named.tied_to)));
-  return write_tensors(run, model.tensors,
-                       [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
-                         const auto [file, entry] = named.params.at(model.places[tensor].name);
-                         const std::span floats(reinterpret_cast<float*>(bytes.data()),
-                                                bytes.size() / sizeof(float));
-                         return file->read_floats(*entry, offset / sizeof(float), floats);
-                       });
+  std::vector<Weights::Tensor> from;
+  for (const auto& [part, name] : model.places) from.push_back(named.params.at(name));
+  return load_tensors(run, model.tensors, from);
 }
 
 }  // namespace weft

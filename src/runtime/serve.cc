@@ -9,6 +9,7 @@
 #include "runtime/mesh.h"
 #include "runtime/rank_process.h"
 #include "runtime/waiter.h"
+#include "runtime/weight_files.h"
 #include "tune/make_plan.h"
 
 namespace weft {
@@ -139,11 +140,12 @@ constexpr size_t kMostEvents = 4;
 class Server final : public EventSource, private RankProcess::Owner {
  public:
   Server(Mesh& mesh, std::shared_ptr<const Plan> plan, std::vector<const Op*> user_ops,
-         const LogSink& log)
+         const LogSink& log, std::string weights_dir)
       : mesh_(mesh),
         plan_(std::move(plan)),
         user_ops_(std::move(user_ops)),
         log_(log),
+        files_(std::move(weights_dir)),
         events_(kMostEvents) {}
 
   ~Server() override {
@@ -339,7 +341,7 @@ class Server final : public EventSource, private RankProcess::Owner {
   void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
     if (peer != 0) return;
     // Not while the node is on the stack.
-    mesh_.loop().post([this, type, answer = rpc::answer(*plan_, *worker_, type, bytes)] {
+    mesh_.loop().post([this, type, answer = rpc::answer(*plan_, *worker_, type, bytes, &files_)] {
       if (process_) process_->send_message(0, type, answer);
     });
   }
@@ -358,6 +360,7 @@ class Server final : public EventSource, private RankProcess::Owner {
   std::shared_ptr<const Plan> plan_;
   const std::vector<const Op*> user_ops_;  // that this process has
   Log log_;
+  WeightFiles files_;  // loop thread
   EventQueue events_;
   bool over_ = false;     // the last event was polled
   bool has_run_ = false;  // this process has a rank
@@ -375,16 +378,19 @@ class Server final : public EventSource, private RankProcess::Owner {
 }  // namespace
 
 Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads,
-             std::span<const Op* const> user_ops, const LogSink& log) {
+             std::span<const Op* const> user_ops, const LogSink& log,
+             const std::string& weights_dir) {
   WEFT_TRY(mesh.reserve(Mesh::Part::serve));
-  return Server(mesh, std::move(plan), {user_ops.begin(), user_ops.end()}, log).run(threads);
+  return Server(mesh, std::move(plan), {user_ops.begin(), user_ops.end()}, log, weights_dir)
+      .run(threads);
 }
 
 Result<std::unique_ptr<EventSource>> join_run(Mesh& mesh, std::shared_ptr<const Plan> plan,
                                               int threads, std::vector<const Op*> user_ops,
-                                              const LogSink& log) {
+                                              const LogSink& log, const std::string& weights_dir) {
   WEFT_TRY(mesh.reserve(Mesh::Part::serve));
-  auto server = std::make_unique<Server>(mesh, std::move(plan), std::move(user_ops), log);
+  auto server =
+      std::make_unique<Server>(mesh, std::move(plan), std::move(user_ops), log, weights_dir);
   if (const Status begun = server->begin(threads); !begun.ok()) {
     mesh.give_back();
     return begun;

@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "base/text.h"
+#include "kernels/bf16_pack.h"
+#include "kernels/fpenv.h"
+#include "loop/thread.h"
 #include "runtime/parameter_access.h"
 #include "runtime/requests.h"
+#include "runtime/weight_files.h"
 
 namespace weft {
 
@@ -25,6 +30,7 @@ struct Item {
 
 // Tensors that are moved in sequence.
 struct Lane {
+  uint32_t type = 0;  // of its requests
   std::vector<Item> items;
   size_t next = 0;
   uint64_t offset = 0;  // in floats, of the next item
@@ -34,12 +40,15 @@ struct Lane {
 
 class Transfer {
  public:
-  Transfer(Run& run, uint32_t type, std::span<const TensorAt> tensors);
+  // `only`: not -1: of this rank.
+  Transfer(Run& run, uint32_t type, std::span<const TensorAt> tensors, int32_t only = -1);
+  // Of a write: these ranks read tensors[i] from places[i] instead.
+  void read_on(const std::vector<bool>& ranks, std::span<const std::vector<std::byte>> places);
   ~Transfer() { abandon(); }
   Status move(const TakePiece& take, const FillPiece& fill, const std::function<void()>& left);
 
  private:
-  void make_lanes();
+  void make_lanes(int32_t only);
   Status make_slots();
   Status ask_more();
   Status ask(size_t lane);
@@ -48,12 +57,14 @@ class Transfer {
   bool more_to_ask() const;
   void abandon();
   uint64_t floats_of(size_t tensor) const;
+  uint64_t floats_at_once(const Lane& lane, size_t tensor) const;
   rpc::Request advance(Lane& lane);
 
   Run& run_;
   const Plan& plan_;
   const uint32_t type_;
   const std::span<const TensorAt> tensors_;
+  std::span<const std::vector<std::byte>> places_;
   const TakePiece* take_ = nullptr;
   const FillPiece* fill_ = nullptr;
   Lane here_;                // on the ranks of this process
@@ -64,13 +75,21 @@ class Transfer {
   size_t under_way_ = 0;
 };
 
-Transfer::Transfer(Run& run, uint32_t type, std::span<const TensorAt> tensors)
+Transfer::Transfer(Run& run, uint32_t type, std::span<const TensorAt> tensors, int32_t only)
     : run_(run), plan_(run.plan()), type_(type), tensors_(tensors) {
-  make_lanes();
+  make_lanes(only);
+}
+
+void Transfer::read_on(const std::vector<bool>& ranks,
+                       std::span<const std::vector<std::byte>> places) {
+  places_ = places;
+  here_.type = rpc::kLoad;
+  for (Lane& lane : lanes_)
+    if (ranks[static_cast<size_t>(lane.items.front().rank)]) lane.type = rpc::kLoad;
 }
 
 // Each tensor is written to all ranks that have a copy, and read from its owner.
-void Transfer::make_lanes() {
+void Transfer::make_lanes(int32_t only) {
   struct Holder {
     int32_t rank;
     bool value, updates;
@@ -86,16 +105,30 @@ void Transfer::make_lanes() {
     const TensorAt& tensor = tensors_[t];
     for (const auto& [rank, value, updates] : holders[static_cast<size_t>(tensor.param)]) {
       if (tensor.part == Part::value ? !value : !updates) continue;
+      if (only >= 0 && rank != only) continue;
       Lane& lane = run_.worker_here(rank) ? here_ : by_rank[static_cast<size_t>(rank)];
       lane.items.push_back({t, rank});
     }
   }
-  for (Lane& lane : by_rank)
-    if (!lane.items.empty()) lanes_.push_back(std::move(lane));
+  here_.type = type_;
+  for (Lane& lane : by_rank) {
+    if (lane.items.empty()) continue;
+    lane.type = type_;
+    lanes_.push_back(std::move(lane));
+  }
 }
 
 uint64_t Transfer::floats_of(size_t tensor) const {
   return static_cast<uint64_t>(plan_.model->param(tensors_[tensor].param).shape.elements());
+}
+
+// Of pieces that do not cross the mesh: whole rows of tiles of packed weights, if possible.
+uint64_t Transfer::floats_at_once(const Lane& lane, size_t tensor) const {
+  if (lane.type != rpc::kLoad) return rpc::kPieceFloats;
+  const Shape& shape = plan_.model->param(tensors_[tensor].param).shape;
+  const auto rows = static_cast<uint64_t>(kernels::kBf16Panel * shape.last());
+  if (rows > rpc::kLoadFloats) return rpc::kPieceFloats;
+  return std::max(rpc::kPieceFloats / rows, uint64_t{1}) * rows;
 }
 
 // All memory of the transfer is allocated here, so that answers allocate nothing.
@@ -129,7 +162,7 @@ rpc::Request Transfer::advance(Lane& lane) {
                      .offset = lane.offset,
                      .count = 0,
                      .bytes = {}};
-  if (type_ != rpc::kHash) piece.count = std::min(rest, rpc::kPieceFloats);
+  if (type_ != rpc::kHash) piece.count = std::min(rest, floats_at_once(lane, tensor));
   lane.offset += piece.count;
   if (type_ == rpc::kHash || lane.offset == all) {
     ++lane.next;
@@ -157,11 +190,13 @@ Status Transfer::ask(size_t lane) {
   Slot& slot = *free_.back();
   const Item& item = lanes_[lane].items[lanes_[lane].next];
   slot.rank = item.rank;
-  slot.type = type_;
+  slot.type = lanes_[lane].type;
   slot.lane = lane;
   slot.tensor = item.tensor;
   slot.request = advance(lanes_[lane]);
-  if (type_ == rpc::kWrite) {
+  if (slot.type == rpc::kLoad) {
+    slot.request.bytes = places_[slot.tensor];
+  } else if (type_ == rpc::kWrite) {
     slot.bytes.resize(slot.request.count * sizeof(float));
     WEFT_TRY((*fill_)(slot.tensor, slot.request.offset * sizeof(float), slot.bytes));
     slot.request.bytes = slot.bytes;
@@ -178,6 +213,7 @@ Status Transfer::take_answer(Slot& slot, bool wanted) {
   free_.push_back(&slot);
   --lanes_[slot.lane].under_way;
   --under_way_;
+  if (slot.type == rpc::kLoad) return slot.status.within(cat("rank ", slot.rank));
   WEFT_TRY(slot.status);
   const uint64_t expected = type_ == rpc::kHash   ? sizeof(Digest)
                             : type_ == rpc::kRead ? slot.request.count * sizeof(float)
@@ -271,6 +307,84 @@ Status each_run(const ParamPiece& piece, uint64_t offset, Bytes bytes, const F& 
   return {};
 }
 
+// All ranks are in this process: a thread for each.
+Status load_on_threads(Run& run, const Pieces& pieces, const FillPiece& fill) {
+  std::vector<Status> results(static_cast<size_t>(run.plan().config.ranks));
+  std::vector<std::unique_ptr<Thread>> threads;
+  for (size_t r = 0; r < results.size(); ++r) {
+    WEFT_TRY_ASSIGN(auto thread, Thread::start("weft-load", kComputeNice, [&, r] {
+                      const ComputeScope scope;
+                      results[r] = attempt([&] {
+                        Transfer transfer(run, rpc::kWrite, pieces.tensors,
+                                          static_cast<int32_t>(r));
+                        transfer.read_on({}, {});
+                        return transfer.move({}, fill, {});
+                      });
+                    }));
+    threads.push_back(std::move(thread));
+  }
+  threads.clear();
+  for (const Status& status : results) WEFT_TRY(status);
+  return {};
+}
+
+// Sends a request to the ranks of other processes that are set. Unsets those that refuse it.
+Status ask_ranks(Run& run, uint32_t type, const rpc::Request& request, std::vector<bool>& ranks) {
+  std::vector<Slot> slots;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    if (!ranks[r]) continue;
+    slots.emplace_back();
+    slots.back().rank = static_cast<int32_t>(r);
+    slots.back().type = type;
+    slots.back().request = request;
+  }
+  Status status;
+  size_t asked = 0;
+  while (status.ok() && asked < slots.size()) {
+    status = run.requests()->ask(slots[asked]);
+    if (status.ok()) ++asked;
+  }
+  for (; asked > 0; --asked) {
+    const auto slot = run.requests()->take(/*wait=*/true);
+    if (!slot.ok()) {
+      run.requests()->forget();
+      return slot.status();
+    }
+    if (!slot.value()->status.ok()) ranks[static_cast<size_t>(slot.value()->rank)] = false;
+  }
+  return status;
+}
+
+std::vector<bool> far_ranks(Run& run) {
+  std::vector<bool> out;
+  for (int32_t r = 0; r < run.plan().config.ranks; ++r) out.push_back(!run.worker_here(r));
+  return out;
+}
+
+// The ranks of other processes that have all these files.
+Result<std::vector<bool>> offer_files(Run& run, std::span<const SafetensorsFile* const> files) {
+  std::vector<bool> ranks = far_ranks(run);
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (std::find(ranks.begin(), ranks.end(), true) == ranks.end()) break;
+    FileOffer offer;
+    offer.path = std::filesystem::absolute(files[i]->path()).string();
+    WEFT_TRY_ASSIGN(offer.fingerprint, files[i]->fingerprint());
+    const std::vector<std::byte> bytes = encode(offer);
+    WEFT_TRY(ask_ranks(run, rpc::kOpen, {.offset = i, .count = 0, .bytes = bytes}, ranks));
+  }
+  for (size_t r = 0; r < ranks.size(); ++r)
+    if (!run.worker_here(static_cast<int32_t>(r)))
+      run.log().info([&] {
+        return cat("rank ", r, ranks[r] ? " reads its weights itself" : " is sent its weights");
+      });
+  return ranks;
+}
+
+Status close_files(Run& run) {
+  std::vector<bool> ranks = far_ranks(run);
+  return ask_ranks(run, rpc::kClose, {.bytes = {}}, ranks);
+}
+
 Result<Digest> hash_cut(Run& run, const TensorAt& tensor) {
   std::vector<float> values(
       static_cast<size_t>(run.plan().whole->param(tensor.param).shape.elements()));
@@ -301,6 +415,33 @@ Status write_tensors(Run& run, std::span<const TensorAt> tensors, const FillPiec
     });
   };
   return Transfer(run, rpc::kWrite, pieces.tensors).move({}, fill_runs, {});
+}
+
+Status load_tensors(Run& run, std::span<const TensorAt> tensors,
+                    std::span<const Weights::Tensor> from) {
+  const Pieces pieces(run.plan(), tensors);
+  std::vector<const SafetensorsFile*> files;
+  std::vector<std::vector<std::byte>> places;
+  for (const size_t of : pieces.of) {
+    const auto& [file, entry] = from[of];
+    const auto at = std::find(files.begin(), files.end(), file);
+    places.push_back(encode(TensorPlace{static_cast<uint32_t>(at - files.begin()), entry->name}));
+    if (at == files.end()) files.push_back(file);
+  }
+  const auto fill = [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
+    const Param& param = run.plan().model->param(pieces.tensors[tensor].param);
+    const std::span floats(reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float));
+    const Status status =
+        read_weights(from[pieces.of[tensor]], param.piece, offset / sizeof(float), floats);
+    return run.requests() ? status.within("rank 0") : status;
+  };
+  if (!run.requests() && !run.is_inline()) return load_on_threads(run, pieces, fill);
+  Transfer transfer(run, rpc::kWrite, pieces.tensors);
+  WEFT_TRY_ASSIGN(const std::vector<bool> readers, offer_files(run, files));
+  transfer.read_on(readers, places);
+  const Status status = transfer.move({}, fill, {});
+  const Status closed = close_files(run);
+  return status.ok() ? closed : status;
 }
 
 Result<std::vector<Digest>> hash_tensors(Run& run, std::span<const TensorAt> tensors) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "io/weights.h"
 #include "runtime/run.h"
 
 namespace weft {
@@ -34,6 +35,10 @@ Status read_tensors(Run& run, std::span<const TensorAt> tensors, const TakePiece
                     const std::function<void()>& left = {});
 // To every rank that has a copy. Each piece is filled once per copy.
 Status write_tensors(Run& run, std::span<const TensorAt> tensors, const FillPiece& fill);
+// The same from tensors of files, which have the shapes of the parameters. A rank of another
+// process that has the same files reads its parts itself; the others are sent.
+Status load_tensors(Run& run, std::span<const TensorAt> tensors,
+                    std::span<const Weights::Tensor> from);
 // XXH3-128 over the bytes of each tensor, computed by the rank that owns it. A tensor that is cut
 // is read instead.
 Result<std::vector<Digest>> hash_tensors(Run& run, std::span<const TensorAt> tensors);

@@ -413,6 +413,7 @@ class weft_run_config(ctypes.Structure):
         ("log_level", ctypes.c_uint32),
         ("log", ctypes.c_void_p),
         ("log_payload", ctypes.c_void_p),
+        ("weights_dir", ctypes.c_char_p),
     ]
 
 

@@ -430,6 +430,11 @@ class RunOptions(TypedDict, total=False):
     """The most detailed level of lines that `log` gets. Default: WEFT_LOG_INFO."""
     log: Callable[[int, str], None]
     """Gets the log lines of the run. Default: NULL: there are none."""
+    weights_dir: Optional[str]
+    """For weft_run_serve and weft_run_join: a directory. When rank 0 loads a safetensors file, this rank reads its part of that file itself
+    if it finds the file below this directory, at the path that rank 0 uses and with the same contents. Rank 0 sends the other parts.
+    Copied by the call. Default: NULL: rank 0 sends all.
+    """
 
 
 class SaveOptions(TypedDict, total=False):

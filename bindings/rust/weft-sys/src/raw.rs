@@ -986,6 +986,8 @@ pub struct weft_run_config {
     pub log: weft_log_cb,
     /// of `log`. Default: NULL.
     pub log_payload: *mut c_void,
+    /// for weft_run_serve and weft_run_join: a directory. When rank 0 loads a safetensors file, this rank reads its part of that file itself if it finds the file below this directory, at the path that rank 0 uses and with the same contents. Rank 0 sends the other parts. Copied by the call. Default: NULL: rank 0 sends all.
+    pub weights_dir: *const c_char,
 }
 
 /// The failure of a run. Every rank reports the same.

@@ -398,13 +398,14 @@ fn weft_tokenizer_config_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_run_config_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_run_config>(), align_of::<weft_run_config>()), (32, 8));
+    assert_eq!((size_of::<weft_run_config>(), align_of::<weft_run_config>()), (40, 8));
     assert_eq!(offset!(weft_run_config, size), 0);
     assert_eq!(offset!(weft_run_config, threads), 4);
     assert_eq!(offset!(weft_run_config, flags), 8);
     assert_eq!(offset!(weft_run_config, log_level), 12);
     assert_eq!(offset!(weft_run_config, log), 16);
     assert_eq!(offset!(weft_run_config, log_payload), 24);
+    assert_eq!(offset!(weft_run_config, weights_dir), 32);
 }
 
 #[test]

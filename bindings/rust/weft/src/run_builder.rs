@@ -1,14 +1,17 @@
 //! The settings of runs.
+use std::ffi::CString;
 use std::os::raw::{c_char, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 use weft_sys as sys;
 
-use crate::error::{attempt, initialized, text_of, Result};
+use crate::error::{attempt, initialized, pointer_of, text_of, Result};
 use crate::mesh::Mesh;
 use crate::model::Model;
+use crate::path_text;
 use crate::plan::{Plan, Shapes};
 use crate::run::Run;
 
@@ -154,11 +157,12 @@ pub struct ServiceBuilder<'a> {
     ops: Option<&'a Model>,
     threads: u32,
     log: Option<Log>,
+    weights_dir: Option<CString>,
 }
 
 impl<'a> ServiceBuilder<'a> {
     pub(crate) fn new(mesh: &'a mut Mesh) -> Self {
-        ServiceBuilder { mesh, plan: None, ops: None, threads: 1, log: None }
+        ServiceBuilder { mesh, plan: None, ops: None, threads: 1, log: None, weights_dir: None }
     }
 
     /// The plan, if the process made it itself. If it differs from that of rank 0, the failure names the section. Default: it is received.
@@ -185,6 +189,13 @@ impl<'a> ServiceBuilder<'a> {
         self
     }
 
+    /// A directory: this rank reads its part of safetensors files below it itself when rank 0 loads them from the same path. Default: rank 0
+    /// sends all weights.
+    pub fn weights_dir(mut self, directory: impl AsRef<Path>) -> Result<Self> {
+        self.weights_dir = Some(path_text(directory)?);
+        Ok(self)
+    }
+
     /// Joins, receives a rank, model and plan, and serves until the run ends.
     pub fn serve(self) -> Result<()> {
         let (plan, ops, config) = self.raw();
@@ -205,6 +216,8 @@ impl<'a> ServiceBuilder<'a> {
     fn raw(&self) -> (*const sys::weft_plan, *const sys::weft_model, sys::weft_run_config) {
         let plan = self.plan.map_or(null(), |plan| plan.raw() as *const _);
         let ops = self.ops.map_or(null(), |ops| ops.raw() as *const _);
-        (plan, ops, config(self.threads, &self.log, 0))
+        let mut config = config(self.threads, &self.log, 0);
+        config.weights_dir = pointer_of(&self.weights_dir);
+        (plan, ops, config)
     }
 }
