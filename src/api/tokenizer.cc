@@ -36,8 +36,8 @@ Status check_switch(const char* field, uint32_t value) {
   return Status(Code::invalid, cat("weft_chat_config.", field, " is ", value, ", expected 0 or 1"));
 }
 
-Result<std::vector<Message>> messages_of(const weft_chat_message* messages, size_t n) {
-  std::vector<Message> out;
+Result<std::vector<ChatMessage>> messages_of(const weft_chat_message* messages, size_t n) {
+  std::vector<ChatMessage> out;
   if (n > 0) WEFT_TRY(require(messages, "messages"));
   for (size_t i = 0; i < n; ++i) {
     WEFT_TRY(require(messages[i].role, "weft_chat_message.role"));
@@ -47,7 +47,7 @@ Result<std::vector<Message>> messages_of(const weft_chat_message* messages, size
   return out;
 }
 
-Status refuse_specials(const Tokenizer& tokenizer, const std::vector<Message>& messages) {
+Status refuse_specials(const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages) {
   for (size_t i = 0; i < messages.size(); ++i) {
     std::vector<uint32_t> ids;
     WEFT_TRY(tokenizer.encode(messages[i].content, {}, ids));
@@ -184,7 +184,7 @@ weft_status weft_tokenizer_chat(const weft_tokenizer* tokenizer, const weft_chat
     WEFT_TRY(read_config(config, "weft_chat_config", c));
     WEFT_TRY(check_switch("add_generation_prompt", c.add_generation_prompt));
     WEFT_TRY(check_switch("refuse_specials", c.refuse_specials));
-    WEFT_TRY_ASSIGN(const std::vector<Message> all, messages_of(messages, n_messages));
+    WEFT_TRY_ASSIGN(const std::vector<ChatMessage> all, messages_of(messages, n_messages));
     if (!tokenizer->chat.ok()) return tokenizer->chat.status();
     if (c.refuse_specials != 0) WEFT_TRY(refuse_specials(*tokenizer->tokenizer, all));
     const ChatSource& source = tokenizer->chat.value();

@@ -118,7 +118,7 @@ constexpr Fixed kNeoxFixed[] = {{"attention_bias", "true"},
                                 {"hidden_dropout", "0.0 or 0"}};
 constexpr const char *kPhi3Ignored[] = {"original_max_position_embeddings"},  // of scaled positions
     *kNeoxIgnored[] = {"classifier_dropout"};
-constexpr Flag kNeoxFlags[] = {{"use_parallel_residual", "parallel", true}};
+constexpr FlagField kNeoxFlags[] = {{"use_parallel_residual", "parallel", true}};
 constexpr FixedKey
     kPlainKeys[] = {{"bias", "0"}, {"norms", "0"}, {"fused", "0"}, {"window", ""}, {"rotary", "1"}},
     kMistralKeys[] = {{"bias", "0"}, {"norms", "0"}, {"fused", "0"}, {"rotary", "1"}},

@@ -18,7 +18,7 @@ struct Number {
 };
 
 // True or false, which is 1 or 0 of the key.
-struct Flag {
+struct FlagField {
   const char *field, *key;
   bool value;  // of Transformers if the field is missing
 };
@@ -46,7 +46,7 @@ struct Architecture {
   const char* loader;                         // the class of Transformers
   std::string_view prefix;                    // of the names in files, except that of the head
   std::span<const Number> numbers;
-  std::span<const Flag> flags = {};       // besides tie_word_embeddings
+  std::span<const FlagField> flags = {};  // besides tie_word_embeddings
   std::span<const char* const> dropouts;  // probabilities, which must be equal
   double dropout = 0;                     // of Transformers if such a field is missing
   std::span<const Fixed> fixed;

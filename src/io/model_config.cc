@@ -44,7 +44,7 @@ Status read_dropout(ConfigFields& config, const Architecture& a, PresetKeys& key
 
 constexpr const char* kTied = "tie_word_embeddings";
 
-Status read_flag(ConfigFields& config, const Flag& flag, PresetKeys& keys) {
+Status read_flag(ConfigFields& config, const FlagField& flag, PresetKeys& keys) {
   const Json* value = config.find(flag.field);
   if (value && !value->is_boolean()) return config.unexpected(flag.field, *value, "true or false");
   keys.set(flag.key, (value ? value->boolean() : flag.value) ? 1 : 0);
@@ -94,7 +94,7 @@ Result<std::string> parse_model_config(std::string_view json) {
   }
   WEFT_TRY(read_dropout(config, *a, keys));
   WEFT_TRY(read_flag(config, {kTied, "tied", a->tied}, keys));
-  for (const Flag& flag : a->flags) WEFT_TRY(read_flag(config, flag, keys));
+  for (const FlagField& flag : a->flags) WEFT_TRY(read_flag(config, flag, keys));
   for (const auto list : {common_fixed(), a->fixed})
     for (const Fixed& fixed : list) WEFT_TRY(config.fixed(fixed));
   for (const auto list : {common_ignored(), a->ignored})
@@ -141,7 +141,7 @@ Result<std::string> print_model_config(std::string_view model, const ConfigFacts
     add(fixed.field, fixed.values.substr(0, fixed.values.find(kOr)));
   WEFT_TRY_ASSIGN(const std::string tied, preset_value(keys, "tied"));
   add(kTied, tied == "0" ? "false" : "true");
-  for (const Flag& flag : a->flags) {
+  for (const FlagField& flag : a->flags) {
     WEFT_TRY_ASSIGN(const std::string value, preset_value(keys, flag.key));
     add(flag.field, value == "0" ? "false" : "true");
   }

@@ -15,16 +15,16 @@ constexpr const char *kPrompt = "prompt", *kCompletion = "completion", *kMessage
 
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
-Result<std::vector<Message>> messages_of(const Json& object) {
+Result<std::vector<ChatMessage>> messages_of(const Json& object) {
   const Json& list = object.members().at(kMessages);
   if (object.members().size() > 1)
     return fault(
         cat("expected only the field '", kMessages, "', got ", object.members().size(), " fields"));
   if (!list.is_array()) return fault(cat("'", kMessages, "' is no list"));
-  std::vector<Message> out;
+  std::vector<ChatMessage> out;
   for (const Json& item : list.items()) {
     const std::string where = cat(kMessages, "[", out.size(), "].");
-    Message& message = out.emplace_back();
+    ChatMessage& message = out.emplace_back();
     Fields fields(item, where);
     WEFT_TRY(fields.text(kRole, message.role));
     WEFT_TRY(fields.text(kContent, message.content));
@@ -71,7 +71,7 @@ Result<SampleIds> SampleReader::read_completion(const Json& object) const {
 // The ids are those of the whole text, as the model sees it. An answer begins with the first id
 // that the text before it does not have.
 Result<SampleIds> SampleReader::read_messages(const Json& object) const {
-  WEFT_TRY_ASSIGN(const std::vector<Message> messages, messages_of(object));
+  WEFT_TRY_ASSIGN(const std::vector<ChatMessage> messages, messages_of(object));
   WEFT_TRY(chat_.status());
   const ChatSource& source = chat_.value();
   ChatVariables variables;

@@ -29,9 +29,9 @@ Status check_text(const std::string& text, const std::string& what) {
   return valid_utf8(text) ? Status() : Status(Code::invalid, cat(what, " is not UTF-8"));
 }
 
-Result<jinja::Value> value_of(std::span<const Message> messages) {
+Result<jinja::Value> value_of(std::span<const ChatMessage> messages) {
   jinja::Items items;
-  for (const Message& message : messages) {
+  for (const ChatMessage& message : messages) {
     WEFT_TRY(check_text(message.role, cat("message ", items.size(), ": the role")));
     WEFT_TRY(check_text(message.content, cat("message ", items.size(), ": the content")));
     WEFT_TRY_ASSIGN(jinja::Value item,
@@ -55,11 +55,11 @@ struct ChatTemplate::Parsed {
   jinja::Block block;
   bool has_generation;
 
-  Result<jinja::Rendered> render(std::span<const Message> messages, const ChatVariables& variables,
-                                 bool add_generation_prompt) const;
+  Result<jinja::Rendered> render(std::span<const ChatMessage> messages,
+                                 const ChatVariables& variables, bool add_generation_prompt) const;
 };
 
-Result<jinja::Rendered> ChatTemplate::Parsed::render(std::span<const Message> messages,
+Result<jinja::Rendered> ChatTemplate::Parsed::render(std::span<const ChatMessage> messages,
                                                      const ChatVariables& variables,
                                                      bool add_generation_prompt) const {
   // What Transformers passes if a program does not: no tools and no documents.
@@ -90,7 +90,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view text, std::string name
       std::make_shared<const Parsed>(Parsed{std::move(name), block.take(), generation}));
 }
 
-Result<std::string> ChatTemplate::render(std::span<const Message> messages,
+Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages,
                                          const ChatVariables& variables,
                                          bool add_generation_prompt) const {
   WEFT_TRY_ASSIGN(jinja::Rendered rendered,
@@ -98,7 +98,7 @@ Result<std::string> ChatTemplate::render(std::span<const Message> messages,
   return std::move(rendered.text);
 }
 
-Result<RenderedChat> ChatTemplate::render_answers(std::span<const Message> messages,
+Result<RenderedChat> ChatTemplate::render_answers(std::span<const ChatMessage> messages,
                                                   const ChatVariables& variables) const {
   WEFT_TRY_ASSIGN(jinja::Rendered whole, parsed_->render(messages, variables, false));
   RenderedChat out{std::move(whole.text), std::move(whole.generations)};

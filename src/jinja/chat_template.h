@@ -16,7 +16,7 @@
 
 namespace weft {
 
-struct Message {
+struct ChatMessage {
   std::string role, content;
 };
 
@@ -45,14 +45,14 @@ class ChatTemplate {
 
   // Fails with Code::invalid if the template refuses the messages, for example a role.
   // `add_generation_prompt`: the text ends with the begin of an answer.
-  Result<std::string> render(std::span<const Message> messages, const ChatVariables& variables,
+  Result<std::string> render(std::span<const ChatMessage> messages, const ChatVariables& variables,
                              bool add_generation_prompt) const;
 
   // The text of a conversation, and where the answers are: the content of the generation blocks, if
   // the template has them. Otherwise an answer is what a message of role "assistant" adds to the
   // text after a generation prompt, with the end of its turn; fails if a message changes the text
   // of earlier ones, so that there is no such place.
-  Result<RenderedChat> render_answers(std::span<const Message> messages,
+  Result<RenderedChat> render_answers(std::span<const ChatMessage> messages,
                                       const ChatVariables& variables) const;
 
  private:

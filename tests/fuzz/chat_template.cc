@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t end = std::min(input.find('\0'), size);
   const auto parsed = weft::ChatTemplate::parse(input.substr(0, end));
   if (!parsed.ok()) return 0;
-  const std::vector<weft::Message> messages = {
+  const std::vector<weft::ChatMessage> messages = {
       {"system", "Be kind."},
       {"user", "What is \"1 + 1\"?\n"},
       {"assistant", "<think>\n\xc3\xa9\n</think>\n2"},

@@ -12,7 +12,7 @@ using test::spill;
 std::string rendered(const ChatSource& source) {
   ChatVariables variables;
   variables.texts = source.tokens;
-  const std::vector<Message> messages = {{"user", "hi"}};
+  const std::vector<ChatMessage> messages = {{"user", "hi"}};
   return source.chat.render(messages, variables, false).take();
 }
 

@@ -24,14 +24,15 @@ const nlohmann::json& expected() {
   return all;
 }
 
-Result<std::string> rendered(const std::string& source, const std::vector<Message>& messages = {},
+Result<std::string> rendered(const std::string& source,
+                             const std::vector<ChatMessage>& messages = {},
                              const ChatVariables& variables = {}, bool prompt = false) {
   auto parsed = ChatTemplate::parse(source);
   if (!parsed.ok()) return parsed.status();
   return parsed.value().render(messages, variables, prompt);
 }
 
-std::string fault(const std::string& source, const std::vector<Message>& messages = {}) {
+std::string fault(const std::string& source, const std::vector<ChatMessage>& messages = {}) {
   const auto out = rendered(source, messages);
   return out.ok() ? "no fault: " + out.value() : out.status().text();
 }
@@ -44,7 +45,7 @@ nlohmann::json outcome(const Result<std::string>& text) {
 TEST(ChatTemplate, ConversationsAreThoseOfJinja) {
   ASSERT_GT(expected()["chats"].size(), 80u);
   for (const auto& row : expected()["chats"]) {
-    std::vector<Message> messages;
+    std::vector<ChatMessage> messages;
     for (const auto& message : row["messages"]) messages.push_back({message[0], message[1]});
     ChatVariables variables;
     variables.texts = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
@@ -151,7 +152,7 @@ using Ranges = std::vector<TextRange>;
 
 TEST(ChatTemplate, AnswersWithoutGenerationBlocksAreWhatMessagesAdd) {
   const auto chat = ChatTemplate::parse(read("chatml.jinja")).take();
-  const std::vector<Message> messages = {
+  const std::vector<ChatMessage> messages = {
       {"system", "s"}, {"user", "a"}, {"assistant", "bc"}, {"user", "d"}, {"assistant", ""}};
   const RenderedChat out = chat.render_answers(messages, {}).take();
   EXPECT_EQ(out.text, chat.render(messages, {}, false).take());
@@ -164,7 +165,7 @@ TEST(ChatTemplate, AnswersWithoutGenerationBlocksAreWhatMessagesAdd) {
 TEST(ChatTemplate, AnswersAreRefusedIfAMessageChangesEarlierText) {
   // The reasoning of an answer is removed when a question follows.
   const auto chat = ChatTemplate::parse(read("qwen3.jinja")).take();
-  const std::vector<Message> messages = {
+  const std::vector<ChatMessage> messages = {
       {"user", "a"}, {"assistant", "<think>x</think>b"}, {"user", "c"}, {"assistant", "d"}};
   const auto out = chat.render_answers(messages, {});
   ASSERT_FALSE(out.ok());
@@ -177,7 +178,7 @@ TEST(ChatTemplate, AnswersAreRefusedIfAMessageChangesEarlierText) {
 
 TEST(ChatTemplate, AConversationWithoutAnswersHasNone) {
   const auto chat = ChatTemplate::parse(read("smollm3.jinja")).take();
-  const std::vector<Message> messages = {{"user", "a"}};
+  const std::vector<ChatMessage> messages = {{"user", "a"}};
   EXPECT_EQ(chat.render_answers(messages, {}).take().answers, Ranges());
 }
 
