@@ -8,6 +8,7 @@
 // the driver cannot avoid, measured in the same round: nothing on the thread of the caller (the
 // ratio is to a hop between threads all the same), a handover between two threads, and a message
 // of 64 bytes between two processes through a Unix or a TCP socket. A hop is half a round trip.
+// An action is an eighth of a step, with its share of updates and of the start and end of the step.
 // Medians of the rounds; the programs of a round run one after the other.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
