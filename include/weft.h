@@ -884,7 +884,7 @@ typedef struct weft_data_config {
   uint32_t size;
   int32_t end_token;          /**< NAME.jsonl: the token after each completion; -1: none. Default: -1 */
   const char *path;           /**< little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of
-                                   bytes if the vocabulary is 256 and there is no tokenizer. NULL: synthetic data, drawn from the seed */
+                                   bytes if the vocabulary is 256 and there is no tokenizer. NULL: synthetic data, or only eval_path */
   const char *eval_path;      /**< a file of held-out data, or NULL */
   double eval_share;          /**< without eval_path: this share at the end of `path` is held out, 0 or more and less than 1. Synthetic
                                    data has 64 held-out windows */
@@ -924,8 +924,8 @@ WEFT_API weft_status weft_data_positions(const weft_data *data, uint64_t seed, u
 /** The number of windows of held-out data; 0: there is none. Thread: any. */
 WEFT_API int64_t weft_data_eval_windows(const weft_data *data);
 /**
- * Fills the two inputs with held-out windows, starting at `first`, which must be one. Those of tokens may be fewer than the tensors have room
- * for; the rest is padding, whose targets are -1. Thread: any.
+ * Fills the two inputs with held-out windows, starting at `first`, which must be one. The last one of tokens may be shorter, and there may be
+ * fewer than the tensors have room for; the rest is padding, whose targets are -1. Thread: any.
  */
 WEFT_API weft_status weft_data_eval(const weft_data *data, int64_t first, weft_tensor *x, weft_tensor *target, weft_error *err);
 /** Fills the third input of weft_model_packed for the windows of weft_data_eval. Thread: any. */

@@ -13,6 +13,7 @@ using namespace weft::api;
 struct weft_data {
   int64_t vocabulary = 0, seq_len = 0, width = 0;
   std::unique_ptr<SampleSource> train, eval;  // eval: null if `train` has the held-out samples
+  // Null: the data is synthetic.
   const SampleSource* held_out() const { return eval ? eval.get() : train.get(); }
 };
 
@@ -52,12 +53,10 @@ Result<weft_data_config> check_data(const weft_data_config* config) {
   if (!(c.eval_share >= 0 && c.eval_share < 1))
     return Status(Code::invalid, cat("weft_data_config.eval_share is ", c.eval_share,
                                      ", expected 0 or more and less than 1"));
-  if (c.path && !tokens)
-    return Status(Code::invalid,
-                  cat("data '", c.path, "': this model takes no tokens; its data is synthetic"));
-  if (c.eval_path && !c.path)
-    return Status(Code::invalid,
-                  cat("held-out data '", c.eval_path, "' needs training data from a file"));
+  for (const char* path : {c.path, c.eval_path})
+    if (path && !tokens)
+      return Status(Code::invalid,
+                    cat("data '", path, "': this model takes no tokens; its data is synthetic"));
   if (c.end_token < -1 || c.end_token >= std::max<int64_t>(c.vocabulary, 1))
     return Status(Code::invalid, cat("weft_data_config.end_token is ", c.end_token,
                                      ", expected -1, or a token below ", c.vocabulary));
@@ -158,7 +157,12 @@ void draw(const weft_data& data, uint64_t seed, uint64_t step, int64_t first, in
 }
 
 int64_t eval_windows(const weft_data& data) {
-  return data.train ? data.held_out()->evaluations() : kSyntheticWindows;
+  return data.held_out() ? data.held_out()->evaluations() : kSyntheticWindows;
+}
+
+Status check_trains(const weft_data& data) {
+  if (data.train || !data.eval) return {};
+  return Status(Code::invalid, "the data has no path for training, only eval_path");
 }
 
 // How many of so many windows from `first` on there are. Those of tokens may be fewer.
@@ -195,6 +199,7 @@ weft_status weft_data_sample(const weft_data* data, uint64_t seed, uint64_t step
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(data, "data"));
     WEFT_TRY_ASSIGN(const int64_t samples, check_pair(*data, x, target));
+    WEFT_TRY(check_trains(*data));
     if (!data->train) return draw(*data, seed, step, 0, samples, *x, *target), Status();
     for (int64_t j = 0; j < samples; ++j)
       WEFT_TRY(data->train->read(data->train->training(seed, step, j, samples),
@@ -208,6 +213,7 @@ weft_status weft_data_positions(const weft_data* data, uint64_t seed, uint64_t s
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(data, "data"));
     WEFT_TRY_ASSIGN(const int64_t samples, check_positions(*data, positions));
+    WEFT_TRY(check_trains(*data));
     for (int64_t j = 0; j < samples; ++j) {
       int32_t* row = row_of(*data, *positions, j);
       if (data->train)
@@ -227,10 +233,11 @@ weft_status weft_data_eval(const weft_data* data, int64_t first, weft_tensor* x,
     WEFT_TRY(require(data, "data"));
     WEFT_TRY_ASSIGN(const int64_t samples, check_pair(*data, x, target));
     WEFT_TRY_ASSIGN(const int64_t held, check_held_out(*data, first, samples));
-    if (!data->train) draw(*data, 0, kHeldOut, first, held, *x, *target);
-    for (int64_t j = 0; j < held && data->train; ++j)
-      WEFT_TRY(data->held_out()->read(data->held_out()->evaluation(first + j), row_of(*data, *x, j),
-                                      row_of(*data, *target, j)));
+    const SampleSource* source = data->held_out();
+    if (!source) draw(*data, 0, kHeldOut, first, held, *x, *target);
+    for (int64_t j = 0; j < held && source; ++j)
+      WEFT_TRY(source->read(source->evaluation(first + j), row_of(*data, *x, j),
+                            row_of(*data, *target, j)));
     std::fill(row_of(*data, *x, held), row_of(*data, *x, samples), 0);
     std::fill(row_of(*data, *target, held), row_of(*data, *target, samples), -1);
     return {};
@@ -243,12 +250,13 @@ weft_status weft_data_eval_positions(const weft_data* data, int64_t first, weft_
     WEFT_TRY(require(data, "data"));
     WEFT_TRY_ASSIGN(const int64_t samples, check_positions(*data, positions));
     WEFT_TRY_ASSIGN(const int64_t held, check_held_out(*data, first, samples));
+    const SampleSource* source = data->held_out();
     for (int64_t j = 0; j < samples; ++j) {
       int32_t* row = row_of(*data, *positions, j);
       if (j >= held)
         std::fill_n(row, data->seq_len, 0);
-      else if (data->train)
-        data->held_out()->positions(data->held_out()->evaluation(first + j), row);
+      else if (source)
+        source->positions(source->evaluation(first + j), row);
       else
         std::iota(row, row + data->seq_len, 0);
     }

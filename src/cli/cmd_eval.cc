@@ -12,6 +12,7 @@
 #include "cli/mesh_option.h"
 #include "cli/signals.h"
 #include "cli/token_text.h"
+#include "cli/train_data.h"
 #include "cli/units.h"
 
 namespace weft::cli {
@@ -29,72 +30,48 @@ struct Options {
   bool json = false, quiet = false;
 };
 
-// Computes the mean loss of the tokens of a file, each of which follows the tokens before it in its
-// window. A micro-batch is one window, so the sum does not depend on how steps are divided.
+// Computes the mean loss of the targets of a file, each of which follows the tokens before it in
+// its window. A micro-batch is one window, so the sum does not depend on how steps are divided.
 class Evaluator {
  public:
   explicit Evaluator(const Options& options)
-      : options_(options), progress_(options.json || options.quiet) {}
+      : options_(options), model_(options.model), progress_(options.json || options.quiet) {
+    model_.packed = is_json(options.data);
+  }
 
   Outcome run();
 
  private:
   Outcome prepare();
-  Outcome read_tokens();
+  Outcome open_file();
   Outcome make_plan();
   Outcome evaluate();
-  Outcome step(size_t first, size_t windows);
-  Outcome drive(const TensorPtr (&inputs)[2], std::vector<double>& losses);
-  void fill(size_t first, size_t windows, const TensorPtr (&inputs)[2]) const;
+  Outcome step(int64_t first, int64_t windows);
+  Outcome drive(std::span<const TensorPtr> inputs, std::vector<double>& losses);
   void print(double seconds) const;
 
-  size_t targets() const { return tokens_.size() - 1; }
-  size_t length() const { return static_cast<size_t>(built_.info.seq_len); }
-  size_t windows() const { return (targets() + length() - 1) / length(); }
-  size_t targets_of(size_t window) const {
-    return std::min(length(), targets() - window * length());
-  }
-
   const Options& options_;
+  ModelOptions model_;
   Built built_;
   Ranks ranks_;
   RunPtr run_;
-  std::vector<int32_t> tokens_;
+  DataPtr data_;
   Progress progress_;
+  int64_t windows_ = 0, targets_ = 0;
   double sum_ = 0;
 };
 
-Outcome Evaluator::read_tokens() {
-  const int64_t vocabulary = built_.info.vocabulary;
-  const std::string tokenizer =
-      options_.tokenizer.empty() ? tokenizer_of(options_.model.model) : options_.tokenizer;
-  if (id_width(options_.data)) {
-    CLI_TRY(read_ids(options_.data, tokens_));
-  } else if (!tokenizer.empty()) {
-    TokenizerPtr opened;
-    CLI_TRY(open_tokenizer(tokenizer, vocabulary, opened));
-    size_t bytes = 0;
-    CLI_TRY(encode_file(opened.get(), options_.data, 0, tokens_, bytes));
-  } else if (vocabulary == 256) {
-    std::string text;
-    CLI_TRY(read_file(options_.data, text));
-    for (char c : text) tokens_.push_back(static_cast<unsigned char>(c));
-  } else {
-    return {kBadInput, "--data: '" + options_.data + "' is text, and the model has no tokenizer",
-            "use --tokenizer, or ids in NAME.u16 or NAME.u32"};
-  }
-  const auto wrong = std::find_if(tokens_.begin(), tokens_.end(),
-                                  [vocabulary](int32_t token) { return token >= vocabulary; });
-  if (wrong != tokens_.end())
-    return {kBadInput,
-            options_.data + ": token " + std::to_string(wrong - tokens_.begin()) + " is " +
-                std::to_string(*wrong) + ", expected 0 to " + std::to_string(vocabulary - 1),
-            ""};
-  if (tokens_.size() < 2)
-    return {
-        kBadInput,
-        options_.data + ": has " + std::to_string(tokens_.size()) + " tokens, expected at least 2",
-        ""};
+Outcome Evaluator::open_file() {
+  const std::string& model = options_.model.model;
+  DataOptions data;
+  data.eval = options_.data;
+  data.tokenizer = options_.tokenizer.empty() ? tokenizer_of(model) : options_.tokenizer;
+  weft_error err = sized<weft_error>();
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
+  CLI_CALL(weft_checkpoint_describe(built_.checkpoint.get(), &info));
+  if (info.n_ends > 0) data.end_token = info.ends[0];
+  CLI_TRY(open_data(data, built_.info, 1, /*trains=*/false, data_));
+  windows_ = weft_data_eval_windows(data_.get());
   return {};
 }
 
@@ -109,13 +86,13 @@ Outcome Evaluator::make_plan() {
 }
 
 Outcome Evaluator::prepare() {
-  CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
+  CLI_TRY(build_model(model_, stages_of(options_.plan), built_));
   if (!built_.info.tokens)
     return {kBadInput,
             "the model " + std::string(built_.info.text) +
                 " does not take tokens, so it has no perplexity",
             ""};
-  CLI_TRY(read_tokens());
+  CLI_TRY(open_file());
   CLI_TRY(make_plan());
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   weft_error err = sized<weft_error>();
@@ -123,24 +100,10 @@ Outcome Evaluator::prepare() {
   return {};
 }
 
-// What follows the end of the file is not counted.
-void Evaluator::fill(size_t first, size_t windows, const TensorPtr (&inputs)[2]) const {
-  constexpr int32_t kNotCounted = -1;
-  auto* tokens = static_cast<int32_t*>(weft_tensor_data(inputs[0].get()));
-  auto* targets = static_cast<int32_t*>(weft_tensor_data(inputs[1].get()));
-  const size_t begin = first * length();
-  for (size_t i = 0; i < windows * length(); ++i) {
-    const bool counted = begin + i < this->targets();
-    tokens[i] = counted ? tokens_[begin + i] : 0;
-    targets[i] = counted ? tokens_[begin + i + 1] : kNotCounted;
-  }
-}
-
-Outcome Evaluator::drive(const TensorPtr (&inputs)[2], std::vector<double>& losses) {
+Outcome Evaluator::drive(std::span<const TensorPtr> inputs, std::vector<double>& losses) {
   constexpr int64_t kTick = 100'000'000;  // nanoseconds
-  weft_tensor* const both[] = {inputs[0].get(), inputs[1].get()};
+  CLI_TRY(submit(run_.get(), inputs, WEFT_EVAL, 0));
   weft_error err = sized<weft_error>();
-  CLI_CALL(weft_run_submit(run_.get(), both, 2, WEFT_EVAL, 0, &err));
   for (;;) {
     weft_event event = sized<weft_event>();
     const weft_status got = weft_run_poll(run_.get(), &event, kTick, &err);
@@ -155,49 +118,53 @@ Outcome Evaluator::drive(const TensorPtr (&inputs)[2], std::vector<double>& loss
   }
 }
 
-Outcome Evaluator::step(size_t first, size_t windows) {
-  TensorPtr inputs[2];
-  CLI_TRY(make_inputs(built_.info, static_cast<int64_t>(windows), inputs));
-  fill(first, windows, inputs);
-  std::vector<double> losses(windows);
+Outcome Evaluator::step(int64_t first, int64_t windows) {
+  std::vector<TensorPtr> inputs(inputs_of(model_));
+  CLI_TRY(make_inputs(built_.info, windows, inputs));
+  CLI_TRY(fill_held_out(data_.get(), first, inputs));
+  std::vector<double> losses(static_cast<size_t>(windows));
   CLI_TRY(drive(inputs, losses));
-  for (size_t i = 0; i < windows; ++i)
-    sum_ += losses[i] * static_cast<double>(targets_of(first + i));
+  const auto* row = static_cast<const int32_t*>(weft_tensor_data(inputs[1].get()));
+  for (const double loss : losses) {
+    const int64_t targets = built_.info.seq_len - std::count(row, row + built_.info.seq_len, -1);
+    sum_ += loss * static_cast<double>(targets);
+    targets_ += targets;
+    row += built_.info.seq_len;
+  }
   return {};
 }
 
 Outcome Evaluator::evaluate() {
-  const size_t most = size_t{kWindows} * options_.plan.ranks / options_.plan.shard_ranks;
-  for (size_t first = 0; first < windows(); first += most) {
+  const int64_t most = int64_t{kWindows} * options_.plan.ranks / options_.plan.shard_ranks;
+  const std::string all = std::to_string(windows_);
+  for (int64_t first = 0; first < windows_; first += most) {
     if (const int signal = stop_signal())
-      return {128 + signal,
-              "stopped after " + std::to_string(first) + " of " + std::to_string(windows()) +
-                  " windows",
+      return {128 + signal, "stopped after " + std::to_string(first) + " of " + all + " windows",
               ""};
-    const size_t count = std::min(most, windows() - first);
+    const int64_t count = std::min(most, windows_ - first);
     CLI_TRY(step(first, count));
-    progress_.show("window " + std::to_string(first + count) + "/" + std::to_string(windows()));
+    progress_.show("window " + std::to_string(first + count) + "/" + all);
   }
   progress_.clear();
   return {};
 }
 
 void Evaluator::print(double seconds) const {
-  const double loss = sum_ / static_cast<double>(targets()), perplexity = std::exp(loss);
+  const double loss = sum_ / static_cast<double>(targets_), perplexity = std::exp(loss);
   if (options_.json) {
     print_line(JsonObject()
                    .add("model", built_.info.text)
                    .add("loss", loss)
                    .add("perplexity", perplexity)
-                   .add("tokens", targets())
-                   .add("windows", windows())
+                   .add("tokens", targets_)
+                   .add("windows", windows_)
                    .add("seconds", seconds)
                    .text());
     return;
   }
   print_line("loss " + fixed_text(loss, 6));
   print_line("perplexity " + fixed_text(perplexity, 4));
-  print_line("tokens " + std::to_string(targets()));
+  print_line("tokens " + std::to_string(targets_));
   print_line("time " + time_text(seconds));
 }
 
@@ -246,7 +213,8 @@ Action add_eval(Parser& parser) {
   parser.section("Data");
   parser
       .add("--data", o->data,
-           "A text, or a file of token ids (NAME.u16, NAME.u32). All of its tokens are used")
+           "A text, samples of prompt and completion or of messages (NAME.jsonl), or token ids "
+           "(NAME.u16, NAME.u32)")
       .required()
       .type("FILE");
   parser

@@ -36,12 +36,12 @@ Outcome open_data(const DataOptions& options, const weft_preset_info& model,
                   uint32_t micro_batch_size, bool trains, DataPtr& out) {
   weft_error err = sized<weft_error>();
   CLI_TRY(check_eval(options.eval));
-  if (model.tokens && options.file.empty() && (trains || !options.eval.empty()))
+  const double share = share_of(options.eval);
+  if (model.tokens && options.file.empty() && (trains || share > 0))
     return {
         kUsage, "--data is missing: " + std::string(model.text) + " is trained on text",
         "--data FILE names a text; --data synthetic generates tokens from the seed, to try things "
         "out"};
-  const double share = share_of(options.eval);
   weft_data_config config = defaults(weft_data_config_init);
   config.vocabulary = model.vocabulary;
   config.seq_len = model.seq_len;
@@ -65,6 +65,16 @@ Outcome open_data(const DataOptions& options, const weft_preset_info& model,
             "--eval holds out " + std::to_string(windows) + " samples, expected at least the " +
                 std::to_string(micro_batch_size) + " of one micro-batch",
             "hold out more data, or reduce --micro-batch-size"};
+  return {};
+}
+
+Outcome submit(weft_run* run, std::span<const TensorPtr> inputs, weft_step_mode mode,
+               uint64_t step) {
+  weft_error err = sized<weft_error>();
+  std::vector<weft_tensor*> tensors;
+  for (const TensorPtr& input : inputs) tensors.push_back(input.get());
+  CLI_CALL(weft_run_submit(run, tensors.data(), static_cast<uint32_t>(tensors.size()), mode, step,
+                           &err));
   return {};
 }
 

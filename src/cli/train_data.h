@@ -8,17 +8,25 @@ namespace weft::cli {
 // The value of --data that generates data from the seed.
 inline constexpr const char* kSynthetic = "synthetic";
 
+// Whether a file has samples, one per line.
+inline bool is_json(std::string_view file) { return file.ends_with(".jsonl"); }
+
 struct DataOptions {
   std::string file, eval;  // --data; empty: none is named
   std::string tokenizer;   // for files of text; empty: there is none
   int32_t end_token = -1;  // of samples
 
-  bool has_json() const { return file.ends_with(".jsonl") || eval.ends_with(".jsonl"); }
+  bool has_json() const { return is_json(file) || is_json(eval); }
 };
 
 // `trains`: the run makes steps, so that it needs data.
 Outcome open_data(const DataOptions& options, const weft_preset_info& model,
                   uint32_t micro_batch_size, bool trains, DataPtr& out);
+
+// The inputs of a model: tokens, targets, and positions if samples are packed.
+inline size_t inputs_of(const ModelOptions& model) { return model.packed ? 3 : 2; }
+Outcome submit(weft_run* run, std::span<const TensorPtr> inputs, weft_step_mode mode,
+               uint64_t step);
 
 // The samples of a step, for inputs of make_inputs().
 Outcome fill_samples(const weft_data* data, uint64_t seed, uint64_t step,

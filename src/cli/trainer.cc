@@ -67,7 +67,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(check_writable(options_.checkpoint));
   CLI_TRY(check_place(options_.trace));
   CLI_TRY(announce());
-  inputs_.resize(options_.model.packed ? 3 : 2);
+  inputs_.resize(inputs_of(options_.model));
   CLI_TRY(make_inputs(built_.info, samples_of_update() * weft_plan_updates(built_.plan.get()),
                       inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
@@ -230,11 +230,7 @@ Outcome Trainer::next(weft_event& event) {
 
 Outcome Trainer::drive(std::span<const TensorPtr> inputs, weft_step_mode mode, Events& events) {
   weft_event& event = events.last;
-  weft_error err = sized<weft_error>();
-  std::vector<weft_tensor*> tensors;
-  for (const TensorPtr& input : inputs) tensors.push_back(input.get());
-  CLI_CALL(weft_run_submit(run_.get(), tensors.data(), static_cast<uint32_t>(tensors.size()), mode,
-                           step_, &err));
+  CLI_TRY(submit(run_.get(), inputs, mode, step_));
   for (;;) {
     CLI_TRY(next(event));
     if (event.kind == WEFT_EVENT_DONE) return {};

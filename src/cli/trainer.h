@@ -75,7 +75,7 @@ class Trainer {
   DataPtr data_;
   Ranks ranks_;
   RunPtr run_;
-  std::vector<TensorPtr> inputs_;  // tokens, targets, and positions if samples are packed
+  std::vector<TensorPtr> inputs_;
   std::unique_ptr<Report> report_;
   bool computes_step_ = false, answered_ = false;  // the first signal
   uint64_t step_ = 0,

@@ -121,14 +121,14 @@ Result<Samples> Samples::make(TokenFile file, int64_t length, double held_out) {
   out.boundary_ =
       file.size() - static_cast<int64_t>(std::floor(static_cast<double>(file.size()) * held_out));
   const int64_t held = file.size() - out.boundary_;
-  const auto too_short = [&](int64_t tokens, const char* what) {
-    return Status(Code::invalid,
-                  cat(file.path(), ": ", tokens, " of its ", file.size(), " tokens are for ", what,
-                      ", but a sample of ", length, " and its targets take ", length + 1));
-  };
-  if (out.boundary_ <= length && held_out < 1) return too_short(out.boundary_, "training");
-  if (held_out > 0 && held <= length) return too_short(held, "evaluation");
-  out.evaluations_ = held > 0 ? (held - 1) / length : 0;
+  if (out.boundary_ <= length && held_out < 1)
+    return Status(Code::invalid, cat(file.path(), ": ", out.boundary_, " of its ", file.size(),
+                                     " tokens are for training, but a sample of ", length,
+                                     " and its targets take ", length + 1));
+  if (held_out > 0 && held < 2)
+    return Status(Code::invalid, cat(file.path(), ": ", held, " of its ", file.size(),
+                                     " tokens are for evaluation, expected at least 2"));
+  out.evaluations_ = held > 1 ? (held - 2) / length + 1 : 0;
   out.file_ = std::move(file);
   return out;
 }
@@ -142,9 +142,13 @@ int64_t Samples::training(uint64_t seed, uint64_t step, int64_t sample, int64_t)
 void Samples::positions(int64_t, int32_t* out) const { std::iota(out, out + length_, 0); }
 
 Status Samples::read(int64_t offset, int32_t* tokens, int32_t* targets) const {
-  WEFT_TRY(file_.window(offset, length_, tokens));
-  std::memcpy(targets, tokens + 1, static_cast<size_t>(length_ - 1) * sizeof *tokens);
-  return file_.window(offset + length_, 1, targets + length_ - 1);
+  const int64_t count = std::min(length_, file_.size() - 1 - offset);
+  WEFT_TRY(file_.window(offset, count, tokens));
+  std::memcpy(targets, tokens + 1, static_cast<size_t>(count - 1) * sizeof *tokens);
+  WEFT_TRY(file_.window(offset + count, 1, targets + count - 1));
+  std::fill(tokens + count, tokens + length_, 0);
+  std::fill(targets + count, targets + length_, -1);
+  return {};
 }
 
 }  // namespace weft

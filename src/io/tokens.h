@@ -50,7 +50,7 @@ class TokenFile {
 class Samples final : public SampleSource {
  public:
   // held_out: share of the file, in [0, 1]. Fails if the file is too short for one training sample,
-  // except with a share of 1, or, with a share above 0, for one of evaluation.
+  // except with a share of 1, or, with a share above 0, for one target of evaluation.
   static Result<Samples> make(TokenFile file, int64_t length, double held_out);
 
   int64_t length() const { return length_; }
@@ -59,8 +59,8 @@ class Samples final : public SampleSource {
 
   // Places are offsets in the file.
   int64_t training(uint64_t seed, uint64_t step, int64_t sample, int64_t samples) const override;
-  // Windows are adjacent: each held-out token except the first is a target once, without a rest
-  // that is too short for a window.
+  // Windows are adjacent: each held-out token except the first is a target once. What is missing in
+  // the last one is padding, with targets of -1.
   int64_t evaluation(int64_t index) const override { return boundary_ + index * length_; }
   Status read(int64_t offset, int32_t* tokens, int32_t* targets) const override;
   void positions(int64_t offset, int32_t* out) const override;

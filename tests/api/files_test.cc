@@ -81,7 +81,7 @@ TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
   const FileDirectory directory;
   const std::string text = directory.file("text", std::string(100, 'a')),
                     odd = directory.file("odd.u16", "abc"), two = directory.file("two", "ab"),
-                    none = directory.path + "/none";
+                    one = directory.file("one", "a"), none = directory.path + "/none";
   const auto refused = [](const weft_data_config& config, weft_status status,
                           std::initializer_list<const char*> parts) {
     weft_data* out = nullptr;
@@ -109,13 +109,29 @@ TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
   config = tokens(text);
   config.eval_share = 1;
   refused(config, WEFT_EINVAL, {"eval_share is 1", "less than 1"});
-  config.eval_share = 0.05;
-  refused(config, WEFT_EINVAL, {"5 of its 100 tokens are for evaluation", "take 9"});
+  config.eval_share = 0.01;
+  refused(config, WEFT_EINVAL, {"1 of its 100 tokens are for evaluation", "at least 2"});
   config = tokens(text);
-  config.eval_path = two.c_str();
-  refused(config, WEFT_EINVAL, {two.c_str(), "2 of its 2 tokens are for evaluation", "take 9"});
-  config.path = nullptr;
-  refused(config, WEFT_EINVAL, {"needs training data"});
+  config.eval_path = one.c_str();
+  refused(config, WEFT_EINVAL, {one.c_str(), "1 of its 1 tokens are for evaluation"});
+}
+
+TEST(Data, AFileCanBeOnlyForEvaluation) {
+  const FileDirectory directory;
+  const std::string path = directory.file("text", "abcdefghijklm");
+  weft_data_config config = tokens(path);
+  std::swap(config.path, config.eval_path);
+  weft_data* opened = nullptr;
+  Error err;
+  ASSERT_EQ(weft_data_open(&config, &opened, &err), WEFT_OK) << err.text;
+  const DataPtr data(opened);
+  EXPECT_EQ(weft_data_eval_windows(data.get()), 2);
+  const TensorPtr x = zeros({1, 8}, WEFT_I32), y = zeros({1, 8}, WEFT_I32);
+  ASSERT_EQ(weft_data_eval(data.get(), 1, x.get(), y.get(), &err), WEFT_OK) << err.text;
+  const int32_t last[] = {'j', 'k', 'l', 'm', -1, -1, -1, -1};
+  EXPECT_TRUE(std::equal(last, last + 8, static_cast<const int32_t*>(weft_tensor_data(y.get()))));
+  expect_error(weft_data_sample(data.get(), 1, 0, x.get(), y.get(), &err), err, WEFT_EINVAL,
+               {"only eval_path"});
 }
 
 TEST(Data, TextsAndSamplesAreReadWithATokenizer) {

@@ -78,20 +78,37 @@ class Eval(Case):
         ids = self.eval(self.path("ck"), data=self.path("book.u16"))["loss"]
         self.assertEqual(self.eval(self.path("ck"), data=text)["loss"], ids)
         os.rename(self.path("ck/source"), self.path("aside"))
-        self.fails(3, "is text, and the model has no tokenizer", "eval", self.path("ck"), "--data", text)
+        self.fails(3, "or a text with a tokenizer", "eval", self.path("ck"), "--data", text)
         self.assertEqual(self.eval(self.path("ck"), "--tokenizer", self.path("tok.json"), data=text)["loss"], ids)
 
     def test_training_and_eval_compute_the_same_loss(self):
         text = self.path("book.txt")
         with open(text, "wb") as file:
-            file.write(bytes(i * i % 251 for i in range(16 * 8 + 1)))
+            file.write(bytes(i * i % 251 for i in range(16 * 8 + 6)))
         done = run("train", TINY, "--data", text, "--eval", text, "--micro-batches", 2, "--micro-batch-size", 1, "--steps", 2, "--json",
                    "--checkpoint", self.path("ck"), "--in-process")
         self.assertEqual(done.returncode, 0, done.stderr)
         held_out = [line for line in lines(done.stdout) if line["event"] == "eval"][-1]
         out = self.eval(self.path("ck"), data=text)
-        self.assertEqual((out["tokens"], out["windows"]), (16 * 8, held_out["windows"]))
+        self.assertEqual((out["tokens"], out["windows"]), (16 * 8 + 5, held_out["windows"]))
         self.assertAlmostEqual(out["loss"], held_out["eval_loss"], delta=1e-12)
+
+    def test_answers_of_samples_are_evaluated(self):
+        samples = self.path("a.jsonl")
+        with open(samples, "w", encoding="utf-8") as file:
+            for number in range(20):
+                file.write(json.dumps({"prompt": "n" * (number % 7), "completion": "ab" * (1 + number % 3)}) + "\n")
+        tokenizer = os.path.join(DATA, "tokenizers", "byte_fallback")
+        model = "gpt2:blocks=1,width=16,heads=2,context=32,vocabulary=522,dropout=0"
+        done = run("train", model, "--data", samples, "--eval", samples, "--tokenizer", tokenizer, "--micro-batches", 2, "--micro-batch-size", 2,
+                   "--steps", 2, "--json", "--checkpoint", self.path("ck"), "--in-process")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        held_out = [line for line in lines(done.stdout) if line["event"] == "eval"][-1]
+        out = self.eval(self.path("ck"), data=samples)
+        self.assertEqual(out["windows"], held_out["windows"])
+        self.assertLess(out["windows"], 10)
+        self.assertAlmostEqual(out["loss"], held_out["eval_loss"], delta=1e-6)
+        self.assertEqual(self.eval(self.path("ck"), "--mesh", "data=2,stage=2", data=samples)["loss"], out["loss"])
 
     def test_the_result_is_printed_for_a_person(self):
         done = run("eval", LLAMA, "--data", self.ids, "--quiet")
@@ -113,7 +130,7 @@ class Eval(Case):
     def test_what_is_wrong_is_named(self):
         self.fails(2, "--data is required", "eval", LLAMA)
         self.fails(3, "none: cannot open", "eval", self.path("none"), "--data", self.ids)
-        self.fails(3, "has 1 tokens, expected at least 2", "eval", LLAMA, "--data", self.write("one.u16", [3]))
+        self.fails(3, "1 of its 1 tokens are for evaluation, expected at least 2", "eval", LLAMA, "--data", self.write("one.u16", [3]))
         self.fails(3, "token 1 is 37, expected 0 to 36", "eval", LLAMA, "--data", self.write("far.u16", [3, 37]))
         self.fails(3, "none.u16: cannot open", "eval", LLAMA, "--data", self.path("none.u16"))
         self.train("mlp:layers=2,width=4", "--steps", 0, "--checkpoint", self.path("mlp"))

@@ -146,7 +146,7 @@ TEST(Samples, EvaluationCoversWhatIsHeldOut) {
   spill(directory / "a", file_of(1000, 1));
   auto made = samples(directory / "a", 9, 0.25);
   ASSERT_TRUE(fine(made.status()));
-  ASSERT_EQ(made.value().evaluations(), 27);  // 249 targets, 9 each
+  ASSERT_EQ(made.value().evaluations(), 28);  // 249 targets, 9 each
   int64_t next = 750;
   for (int64_t window = 0; window < 27; ++window) {
     int32_t tokens[9], targets[9];
@@ -156,7 +156,12 @@ TEST(Samples, EvaluationCoversWhatIsHeldOut) {
       ASSERT_EQ(targets[i], pattern(next + 1));
     }
   }
-  int32_t positions[9];
+  int32_t tokens[9], targets[9], positions[9];
+  ASSERT_TRUE(fine(made.value().read(made.value().evaluation(27), tokens, targets)));
+  for (int64_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(tokens[i], i < 6 ? pattern(993 + i) : 0);
+    EXPECT_EQ(targets[i], i < 6 ? pattern(994 + i) : -1);
+  }
   made.value().positions(made.value().evaluation(0), positions);
   for (int32_t i = 0; i < 9; ++i) EXPECT_EQ(positions[i], i);
 }
@@ -177,7 +182,7 @@ TEST(Samples, TheSmallestFilesThatWillDo) {
   EXPECT_TRUE(says(samples(directory / "10", 5, 0.5).status(),
                    {"5 of its 10 tokens are for training", "take 6"}));
   EXPECT_TRUE(says(samples(directory / "10", 4, 0.1).status(),
-                   {"1 of its 10 tokens are for evaluation", "take 5"}));
+                   {"1 of its 10 tokens are for evaluation", "expected at least 2"}));
   EXPECT_TRUE(says(samples(directory / "10", 4, 1.5).status(), {"share is 1.5", "0 to 1"}));
   EXPECT_TRUE(says(samples(directory / "10", 4, -0.5).status(), {"share is -0.5"}));
   EXPECT_FALSE(samples(directory / "10", 4, std::numeric_limits<double>::quiet_NaN()).ok());

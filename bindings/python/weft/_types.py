@@ -402,7 +402,7 @@ class DataOptions(TypedDict, total=False):
     """NAME.jsonl: the token after each completion; -1: none. Default: -1"""
     path: Optional[str]
     """Little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of bytes if the vocabulary
-    is 256 and there is no tokenizer. NULL: synthetic data, drawn from the seed
+    is 256 and there is no tokenizer. NULL: synthetic data, or only eval_path
     """
     eval_path: Optional[str]
     """A file of held-out data, or NULL"""

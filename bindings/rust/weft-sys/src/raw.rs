@@ -913,7 +913,7 @@ pub struct weft_data_config {
     pub size: u32,
     /// NAME.jsonl: the token after each completion; -1: none. Default: -1
     pub end_token: i32,
-    /// little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of bytes if the vocabulary is 256 and there is no tokenizer. NULL: synthetic data, drawn from the seed
+    /// little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of bytes if the vocabulary is 256 and there is no tokenizer. NULL: synthetic data, or only eval_path
     pub path: *const c_char,
     /// a file of held-out data, or NULL
     pub eval_path: *const c_char,
@@ -1391,7 +1391,7 @@ extern "C" {
     pub fn weft_data_positions(data: *const weft_data, seed: u64, step: u64, positions: *mut weft_tensor, err: *mut weft_error) -> weft_status;
     /// The number of windows of held-out data; 0: there is none. Thread: any.
     pub fn weft_data_eval_windows(data: *const weft_data) -> i64;
-    /// Fills the two inputs with held-out windows, starting at `first`, which must be one. Those of tokens may be fewer than the tensors have room for; the rest is padding, whose targets are -1. Thread: any.
+    /// Fills the two inputs with held-out windows, starting at `first`, which must be one. The last one of tokens may be shorter, and there may be fewer than the tensors have room for; the rest is padding, whose targets are -1. Thread: any.
     pub fn weft_data_eval(data: *const weft_data, first: i64, x: *mut weft_tensor, target: *mut weft_tensor, err: *mut weft_error) -> weft_status;
     /// Fills the third input of weft_model_packed for the windows of weft_data_eval. Thread: any.
     pub fn weft_data_eval_positions(data: *const weft_data, first: i64, positions: *mut weft_tensor, err: *mut weft_error) -> weft_status;
