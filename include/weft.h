@@ -891,7 +891,7 @@ typedef struct weft_data_config {
   int64_t vocabulary, seq_len;   /**< of tokens; 0: rows of numbers, and `path` is NULL */
   int64_t width;              /**< of rows */
   const weft_tokenizer *tokenizer;   /**< for text; used only by weft_data_open */
-  uint32_t packed;            /**< NAME.jsonl: not 0: a window may have several samples, for weft_model_packed */
+  uint32_t packed;            /**< if not 0, a window of NAME.jsonl has as many samples as fit, for weft_model_packed */
   uint32_t reserved;          /**< 0 */
 } weft_data_config;
 /** Sets the defaults. Thread: any. */

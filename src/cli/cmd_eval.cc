@@ -70,7 +70,7 @@ Outcome Evaluator::open_file() {
   weft_checkpoint_info info = sized<weft_checkpoint_info>();
   CLI_CALL(weft_checkpoint_describe(built_.checkpoint.get(), &info));
   if (info.n_ends > 0) data.end_token = info.ends[0];
-  CLI_TRY(open_data(data, built_.info, 1, /*trains=*/false, data_));
+  CLI_TRY(open_held_out(data, built_.info, data_));
   windows_ = weft_data_eval_windows(data_.get());
   return {};
 }

@@ -26,39 +26,47 @@ Outcome check_eval(const std::string& eval) {
   return {kUsage, "--eval: '" + eval + "', expected a file, or a share above 0 and below 1", ""};
 }
 
-bool is_text(const DataOptions& options, const std::string& file) {
-  return !options.tokenizer.empty() && !file.empty() && file != kSynthetic && id_width(file) == 0;
+bool is_text(const char* path) { return path && id_width(path) == 0; }
+
+// Opens the files of `config`, with what else they need.
+Outcome open_files(const DataOptions& options, const weft_preset_info& model,
+                   weft_data_config config, DataPtr& out) {
+  config.vocabulary = model.vocabulary;
+  config.seq_len = model.seq_len;
+  config.width = model.tokens ? 0 : model.width;
+  config.end_token = options.end_token;
+  config.packed = options.has_json();
+  TokenizerPtr tokenizer;
+  if (model.tokens && !options.tokenizer.empty() &&
+      (is_text(config.path) || is_text(config.eval_path)))
+    CLI_TRY(open_tokenizer(options.tokenizer, model.vocabulary, tokenizer));
+  config.tokenizer = tokenizer.get();
+  weft_error err = sized<weft_error>();
+  CLI_CALL(weft_data_open(&config, Out(out), &err));
+  return {};
 }
 
 }  // namespace
 
 Outcome open_data(const DataOptions& options, const weft_preset_info& model,
                   uint32_t micro_batch_size, bool trains, DataPtr& out) {
-  weft_error err = sized<weft_error>();
   CLI_TRY(check_eval(options.eval));
   const double share = share_of(options.eval);
-  if (model.tokens && options.file.empty() && (trains || share > 0))
+  if (model.tokens && options.file.empty() && (trains || !options.eval.empty()))
     return {
         kUsage, "--data is missing: " + std::string(model.text) + " is trained on text",
         "--data FILE names a text; --data synthetic generates tokens from the seed, to try things "
         "out"};
   weft_data_config config = defaults(weft_data_config_init);
-  config.vocabulary = model.vocabulary;
-  config.seq_len = model.seq_len;
-  config.width = model.tokens ? 0 : model.width;
   if (!options.file.empty() && options.file != kSynthetic) config.path = options.file.c_str();
   if (share > 0)
     config.eval_share = share;
   else if (!options.eval.empty())
     config.eval_path = options.eval.c_str();
-  TokenizerPtr tokenizer;
-  if (model.tokens &&
-      (is_text(options, options.file) || (share == 0 && is_text(options, options.eval))))
-    CLI_TRY(open_tokenizer(options.tokenizer, model.vocabulary, tokenizer));
-  config.tokenizer = tokenizer.get();
-  config.end_token = options.end_token;
-  config.packed = options.has_json();
-  CLI_CALL(weft_data_open(&config, Out(out), &err));
+  if (config.eval_path && !config.path)
+    return {kUsage, "--eval '" + options.eval + "' is a file, which requires --data FILE",
+            "generated data has held-out samples of its own: --eval 0.1"};
+  CLI_TRY(open_files(options, model, config, out));
   const int64_t windows = weft_data_eval_windows(out.get());
   if (!options.eval.empty() && !model.tokens && windows < micro_batch_size)
     return {kBadInput,
@@ -66,6 +74,12 @@ Outcome open_data(const DataOptions& options, const weft_preset_info& model,
                 std::to_string(micro_batch_size) + " of one micro-batch",
             "hold out more data, or reduce --micro-batch-size"};
   return {};
+}
+
+Outcome open_held_out(const DataOptions& options, const weft_preset_info& model, DataPtr& out) {
+  weft_data_config config = defaults(weft_data_config_init);
+  config.eval_path = options.eval.c_str();
+  return open_files(options, model, config, out);
 }
 
 Outcome submit(weft_run* run, std::span<const TensorPtr> inputs, weft_step_mode mode,

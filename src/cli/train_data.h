@@ -1,4 +1,4 @@
-// The training and held-out data of `weft train`.
+// The data of `weft train` and `weft eval`.
 #pragma once
 
 #include "cli/build.h"
@@ -22,6 +22,9 @@ struct DataOptions {
 // `trains`: the run makes steps, so that it needs data.
 Outcome open_data(const DataOptions& options, const weft_preset_info& model,
                   uint32_t micro_batch_size, bool trains, DataPtr& out);
+
+// Opens only the file `options.eval`.
+Outcome open_held_out(const DataOptions& options, const weft_preset_info& model, DataPtr& out);
 
 // The inputs of a model: tokens, targets, and positions if samples are packed.
 inline size_t inputs_of(const ModelOptions& model) { return model.packed ? 3 : 2; }

@@ -181,6 +181,7 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
   };
   for (const Key& key : rotation_keys(d.theta, 1)) keys.push_back(key);
   WEFT_TRY(read_keys(name, keys_text, keys));
+  // A model without windows has one text, and so one form in config.json.
   const auto window =
       std::find_if(keys.begin(), keys.end(), [](const Key& key) { return key.name == "window"; });
   const auto is_none = [](double each) { return each == 0; };

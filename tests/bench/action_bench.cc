@@ -28,12 +28,16 @@
 #include <thread>
 #include <vector>
 
+#include "bench/wall_time.h"
 #include "support/config.h"
 #include "weft.h"
 
 extern char** environ;
 
 namespace {
+
+using weft::bench::median;
+using weft::bench::wall_seconds;
 
 constexpr int kRanks = 4, kActions = 2 * kRanks;
 
@@ -44,18 +48,6 @@ void must(bool good, const char* what) {
 }
 
 void must(weft_status status, const weft_error& err) { must(status >= 0, err.text); }
-
-template <typename F>
-double seconds(const F& f) {
-  const auto begin = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Seconds of a handover between two threads that wait for each other.
 double thread_hop(int trips) {
@@ -70,7 +62,7 @@ double thread_hop(int trips) {
       changed.notify_one();
     }
   };
-  return seconds([&] {
+  return wall_seconds([&] {
            std::thread other(play, 1);
            play(0);
            other.join();
@@ -118,7 +110,7 @@ double socket_hop(bool tcp, int trips) {
     exchange(ends[1], trips, false);
     _exit(0);
   }
-  const double time = seconds([&] { exchange(ends[0], trips, true); });
+  const double time = wall_seconds([&] { exchange(ends[0], trips, true); });
   waitpid(child, nullptr, 0);
   close(ends[0]);
   close(ends[1]);
@@ -194,7 +186,7 @@ double action(const Driver& driver, int steps) {
     wait_for_end(run);
   };
   for (int i = 0; i < 20; ++i) step();
-  const double time = seconds([&] {
+  const double time = wall_seconds([&] {
     for (int i = 0; i < steps; ++i) step();
   });
   for (weft_tensor* input : batch) weft_tensor_unref(input);

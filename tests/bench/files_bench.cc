@@ -20,10 +20,13 @@
 #include <string>
 #include <vector>
 
+#include "bench/wall_time.h"
 #include "support/config.h"
 #include "weft.h"
 
 namespace {
+
+using weft::bench::median;
 
 void must(bool good, const char* what) {
   if (good) return;
@@ -48,11 +51,6 @@ double processor(const std::function<void()>& f) {
   const double begin = now();
   f();
   return now() - begin;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 void write_plain(const std::string& path, const std::vector<char>& bytes) {

@@ -16,21 +16,14 @@
 #include <vector>
 
 #include "bench/peak.h"
+#include "bench/wall_time.h"
 #include "support/config.h"
 #include "weft.h"
 
 namespace {
 
-double seconds(const std::function<void()>& f) {
-  const auto begin = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+using weft::bench::median;
+using weft::bench::wall_seconds;
 
 void must(weft_status status, const weft_error& err) {
   if (status >= 0) return;
@@ -133,10 +126,10 @@ int main(int argc, char** argv) {
   float sink = 0;
   for (int i = 0; i < steps; ++i) {
     double work = 0;
-    const double time = seconds([&] { work = weft::bench::fma_burst(1000000, sink); });
+    const double time = wall_seconds([&] { work = weft::bench::fma_burst(1000000, sink); });
     peaks.push_back(work / time);
-    gradients.push_back(seconds([&] { bench.step(WEFT_NO_UPDATE); }));
-    whole.push_back(seconds([&] { bench.step(WEFT_TRAIN); }));
+    gradients.push_back(wall_seconds([&] { bench.step(WEFT_NO_UPDATE); }));
+    whole.push_back(wall_seconds([&] { bench.step(WEFT_TRAIN); }));
   }
   const double peak = median(peaks);
   std::printf("%s, %u x %lld tokens, one thread, medians of %d\n", name, samples,

@@ -417,7 +417,7 @@ class DataOptions(TypedDict, total=False):
     tokenizer: Optional["Tokenizer"]
     """For text; used only by weft_data_open"""
     packed: int
-    """NAME.jsonl: not 0: a window may have several samples, for weft_model_packed"""
+    """If not 0, a window of NAME.jsonl has as many samples as fit, for weft_model_packed"""
 
 
 class RunOptions(TypedDict, total=False):

@@ -927,7 +927,7 @@ pub struct weft_data_config {
     pub width: i64,
     /// for text; used only by weft_data_open
     pub tokenizer: *const weft_tokenizer,
-    /// NAME.jsonl: not 0: a window may have several samples, for weft_model_packed
+    /// if not 0, a window of NAME.jsonl has as many samples as fit, for weft_model_packed
     pub packed: u32,
     /// 0
     pub reserved: u32,

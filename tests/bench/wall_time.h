@@ -1,0 +1,22 @@
+// Times what several threads or processes do, and the middle of such times.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace weft::bench {
+
+template <typename F>
+double wall_seconds(const F& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace weft::bench
