@@ -1,6 +1,6 @@
 // What one core of this machine can do at most, as one JSON object: multiply-adds in registers,
-// bf16 tiles of AMX (0 without it), and a triad a = b + s c over memory. tools/bench compares steps
-// with it.
+// bf16 tiles of AMX (0 without it), a triad a = b + s c over memory, and reads of memory.
+// tools/bench compares steps and tokens with it.
 //
 //   build/tests/bench/bench_limits
 #include <algorithm>
@@ -44,6 +44,15 @@ double triad(float& sink) {
   });
 }
 
+double reading(float& sink) {
+  constexpr int64_t kFloats = int64_t{1} << 27;  // 512 MiB
+  const auto a = floats(kFloats, 1);
+  return fastest([&] {
+    sink += read_burst(a.get(), kFloats);
+    return 1.0 * sizeof(float) * kFloats;
+  });
+}
+
 }  // namespace
 }  // namespace weft::bench
 
@@ -52,7 +61,9 @@ int main() {
   float sink = 0;
   const double fma = fastest([&] { return fma_burst(20'000'000, sink); });
   const double amx = fastest([] { return amx_burst(2'000'000); });
-  std::printf("{\"fma_gflops\": %.1f, \"amx_gflops\": %.1f, \"triad_gb_per_s\": %.2f}\n", fma / 1e9,
-              amx / 1e9, triad(sink) / 1e9);
+  std::printf(
+      "{\"fma_gflops\": %.1f, \"amx_gflops\": %.1f, \"triad_gb_per_s\": %.2f, "
+      "\"read_gb_per_s\": %.2f}\n",
+      fma / 1e9, amx / 1e9, triad(sink) / 1e9, reading(sink) / 1e9);
   return sink == 1.25f ? 1 : 0;
 }
