@@ -96,7 +96,6 @@ static weft_run *start_decoder(weft_checkpoint *checkpoint, weft_plan **plan, we
   require(weft_model_decoder(info.model, NULL, model, NULL, &err));
   weft_plan_config_init(&config, sizeof config);
   config.micro_batches = 1;
-  config.step_kinds = WEFT_STEPS_FORWARD;
   require(weft_plan_new(*model, &config, plan, &err));
   require(weft_run_start(*plan, NULL, NULL, &run, &err));
   require(weft_run_load(run, checkpoint, WEFT_LOAD_WEIGHTS, &err));

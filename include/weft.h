@@ -538,7 +538,8 @@ enum weft_step_kinds {
   WEFT_STEPS_TRAIN = 0x100,     /**< WEFT_TRAIN, WEFT_NO_UPDATE; without it there are no gradients and no optimizer state */
   WEFT_STEPS_EVAL = 0x200,      /**< WEFT_EVAL */
   WEFT_STEPS_FORWARD = 0x400,   /**< WEFT_FORWARD; without it rank 0 has no memory for outputs */
-  WEFT_STEPS_ALL = 0x700        /**< all that the model allows */
+  WEFT_STEPS_FILL = 0x800,      /**< WEFT_FILL */
+  WEFT_STEPS_ALL = 0xf00        /**< all that the model allows */
 };
 
 /** weft_plan_config.warm_up: weft_plan_new selects the warm-up with the shortest predicted step. */
@@ -1111,14 +1112,15 @@ typedef enum weft_step_mode WEFT_UINT32_ {
   WEFT_TRAIN = 1,       /**< forward, backward, update */
   WEFT_NO_UPDATE = 2,   /**< forward, backward; the weights do not change, and gradients can be read */
   WEFT_EVAL = 3,        /**< forward to the loss */
-  WEFT_FORWARD = 4      /**< forward to the outputs; inputs that they do not need may be NULL */
+  WEFT_FORWARD = 4,     /**< forward to the outputs; inputs that they do not need may be NULL */
+  WEFT_FILL = 5         /**< forward to the state of nodes, as the caches of weft_model_decoder, and no further; there are no outputs */
 } weft_step_mode;
 
 /**
  * Submits one step: all samples of all inputs, in the order in which the inputs were added to the model. Dimension 0 counts samples, which
  * the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of
- * them. If the call succeeds, the run holds references to the inputs, and delivers events with this tag: one per micro-batch,
- * then exactly one final event. If the call fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished. Thread: owner.
+ * them. If the call succeeds, the run holds references to the inputs, and delivers events with this tag: one per micro-batch
+ * (WEFT_FILL: none), then exactly one final event. If the call fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished. Thread: owner.
  */
 WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode, uint64_t tag,
                                      weft_error *err);
@@ -1196,7 +1198,7 @@ typedef struct weft_failure {
   uint32_t job;                   /**< 'F', 'I', 'W', 'B', 'R', 'O': that action. 'c': clears gradients; 'g': adds gradients; 'u': updates
                                        weights; 'e': finishes the step; 0: none */
   int32_t stage, micro_batch;     /**< of the action; -1: none */
-  weft_step_mode mode;            /**< of the step: WEFT_TRAIN, WEFT_EVAL or WEFT_FORWARD */
+  weft_step_mode mode;            /**< of the step: WEFT_TRAIN, WEFT_EVAL, WEFT_FORWARD or WEFT_FILL */
   weft_awaited awaited;
   int32_t awaited_rank;           /**< the sender of the awaited message; -1: none */
   uint32_t reserved;
@@ -1349,7 +1351,8 @@ WEFT_API void weft_generator_free(weft_generator *generator);
 
 /**
  * Adds a sequence that begins with `tokens`, 1 to the number of positions of the cache, which are copied. `config`: NULL is the defaults.
- * `sequence` receives its identifier. WEFT_EAGAIN: the cache has no place for another sequence. Between any two tokens. Thread: owner.
+ * `sequence` receives its identifier. Tokens with which a sequence began that has left, and that the cache still has, are not computed again.
+ * WEFT_EAGAIN: the cache has no place for another sequence. Between any two tokens. Thread: owner.
  */
 WEFT_API weft_status weft_generator_add(weft_generator *generator, const int32_t *tokens, size_t n_tokens,
                                         const weft_sequence_config *config, uint64_t *sequence, weft_error *err);

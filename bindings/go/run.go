@@ -21,6 +21,7 @@ const (
 	NoUpdate Mode = C.WEFT_NO_UPDATE // forward, backward; the weights do not change, and gradients can be read
 	Eval     Mode = C.WEFT_EVAL      // forward to the loss
 	Forward  Mode = C.WEFT_FORWARD   // forward to the outputs; inputs that they do not need may be nil
+	Fill     Mode = C.WEFT_FILL      // forward to the state of nodes, as the caches of a decoder, and no further; there are no outputs
 )
 
 // RunConfig configures a run.

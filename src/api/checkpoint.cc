@@ -266,6 +266,7 @@ weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, weft_load 
       return Status(Code::invalid,
                     cat("'", checkpoint->path(),
                         "' contains only weights; a run can be started from it, not resumed"));
+    ++run->weights_written;
     if (checkpoint->weights) return load_weights(*run->run, *checkpoint->weights);
     return what == WEFT_LOAD_ALL ? load_run(*run->run, *checkpoint->checkpoint)
                                  : load_weights(*run->run, *checkpoint->checkpoint);

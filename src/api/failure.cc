@@ -37,7 +37,7 @@ WEFT_SAME_AWAITED_(activation, ACTIVATION);
 WEFT_SAME_AWAITED_(gradient, GRADIENT);
 WEFT_SAME_AWAITED_(message, MESSAGE);
 
-constexpr weft_step_mode kStepModes[] = {WEFT_TRAIN, WEFT_EVAL, WEFT_FORWARD};
+constexpr weft_step_mode kStepModes[] = {WEFT_TRAIN, WEFT_EVAL, WEFT_FORWARD, WEFT_FILL};
 
 // -1: unknown.
 int64_t to_ms(int64_t ns) { return ns < 0 ? -1 : ns / kMillisecond; }

@@ -1,5 +1,11 @@
 // Continues sequences with the run of a decoder: keeps which of their tokens the cache has, and
-// packs the others into forward steps. Sequences join and leave between tokens.
+// packs the others into steps. Sequences join and leave between tokens.
+//
+// All tokens of a long beginning except the last one only fill the cache: their steps have no
+// logits. While sequences have such tokens, these steps take turns with steps for next tokens.
+//
+// A place of the cache keeps the tokens of the sequence that has left. A sequence that begins like
+// it, as the next turn of a conversation, has these tokens in the cache from the start.
 //
 // If the sequences are more than fit into a short micro-batch, they form groups, one in each, and a
 // step has several rounds of them: the next tokens of a group are fed when its logits have arrived,
@@ -23,7 +29,15 @@ struct Sequence {
   std::vector<int32_t> tokens, stops;
   size_t begun;       // number of tokens at the start
   size_t cached = 0;  // tokens
+  uint64_t weights;   // weft_run::weights_written when it joined
   size_t waiting() const { return tokens.size() - cached; }
+};
+
+// Of the cache, without a sequence.
+struct FreePlace {
+  int32_t place;
+  std::vector<int32_t> tokens = {};  // that it has
+  uint64_t weights = 0;              // with which they were computed
 };
 
 struct Unref {
@@ -46,6 +60,8 @@ const Node* attention_of(const Model& model) {
     if (node.op && node.op->name() == "cached_attention") return &node;
   return nullptr;
 }
+
+size_t rounded_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 Sampling sampling_of(const weft_sequence_config& c) {
   return {.temperature = c.temperature,
@@ -84,9 +100,10 @@ struct weft_generator {
                         .one.out.shape.last()),
         full_(static_cast<size_t>(run.run->plan().config.micro_batch_size)),
         small_(static_cast<size_t>(run.run->plan().config.short_size)),
-        micro_batches_(static_cast<size_t>(run.run->plan().micro_batches(Mode::infer))) {
-    for (int64_t place = attention.attrs.dims[0]; place-- > 0;)
-      free_.push_back(static_cast<int32_t>(place));
+        micro_batches_(static_cast<size_t>(run.run->plan().micro_batches(Mode::infer))),
+        fills_(run.run->plan().mode(Mode::fill).present) {
+    for (int64_t place = 0; place < attention.attrs.dims[0]; ++place)
+      free_.push_back({static_cast<int32_t>(place)});
   }
 
   ~weft_generator() {
@@ -110,10 +127,14 @@ struct weft_generator {
                         [id](const auto& sequence) { return sequence->id == id; });
   }
   void leave(Sequences::iterator at) {
-    free_.push_back((*at)->place);
+    Sequence& sequence = **at;
+    sequence.tokens.resize(sequence.cached);
+    free_.push_back({sequence.place, std::move(sequence.tokens), sequence.weights});
     sequences_.erase(at);
   }
-  void choose_rows(size_t most);
+  void add_rows(Sequence& sequence, size_t count);
+  void choose_next(size_t most);
+  void choose_beginnings(size_t most, size_t left);
   void choose_step();
   size_t rounds(size_t groups) const;
   Status submit();
@@ -128,12 +149,14 @@ struct weft_generator {
   const size_t context_;
   const int64_t vocabulary_;
   const size_t full_, small_, micro_batches_;  // rows of micro-batches, and their number
-  std::vector<int32_t> free_;                  // places of the cache
+  const bool fills_;                           // the run makes steps without logits
+  std::vector<FreePlace> free_;                // those without a sequence the longest first
   Sequences sequences_;
   uint64_t next_ = 1;
   bool in_step_ = false;
   std::array<std::unique_ptr<weft_tensor, Unref>, 3> inputs_;  // of the step
   std::vector<Row> rows_;    // of the step, as far as they are chosen
+  bool fill_ = false;        // the step, or the one before it, has no logits
   bool small_only_ = false;  // the step has short micro-batches only
   size_t step_rows_ = 0;     // when all are chosen
   size_t delivered_ = 0;     // micro-batches whose logits have arrived
@@ -161,10 +184,24 @@ Status weft_generator::add(std::span<const int32_t> tokens, const weft_sequence_
   made->stops.assign(config.stops, config.stops + config.n_stops);
   made->begun = tokens.size();
   made->id = next_++;
-  made->place = free_.back();
+  made->weights = run_.weights_written;
+  const auto common = [&](const FreePlace& free) {
+    if (free.weights != run_.weights_written) return size_t{0};
+    const size_t most = std::min(free.tokens.size(), tokens.size() - 1);
+    return static_cast<size_t>(std::mismatch(tokens.begin(),
+                                             tokens.begin() + static_cast<std::ptrdiff_t>(most),
+                                             free.tokens.begin())
+                                   .first -
+                               tokens.begin());
+  };
+  const auto best = std::max_element(
+      free_.begin(), free_.end(),
+      [&](const FreePlace& a, const FreePlace& b) { return common(a) < common(b); });
+  made->cached = common(*best);
+  made->place = best->place;
+  free_.erase(best);
   *id = made->id;
   sequences_.push_back(std::move(made));
-  free_.pop_back();
   return {};
 }
 
@@ -177,20 +214,25 @@ Status weft_generator::remove(uint64_t id) {
   return {};
 }
 
-// Adds rows until there are `most`: first of the sequences that wait for one token, then parts of
-// beginnings.
-void weft_generator::choose_rows(size_t most) {
-  const auto add_rows = [&](Sequence& sequence) {
-    const size_t count = std::min(sequence.waiting(), most - rows_.size());
-    for (size_t i = 0; i < count; ++i, ++sequence.cached)
-      rows_.push_back({.token = sequence.tokens[sequence.cached],
-                       .position = static_cast<int32_t>(sequence.cached),
-                       .place = sequence.place});
-    if (count > 0 && sequence.waiting() == 0) rows_.back().sequence = sequence.id;
-  };
+void weft_generator::add_rows(Sequence& sequence, size_t count) {
+  for (size_t i = 0; i < count; ++i, ++sequence.cached)
+    rows_.push_back({.token = sequence.tokens[sequence.cached],
+                     .position = static_cast<int32_t>(sequence.cached),
+                     .place = sequence.place});
+  if (count > 0 && sequence.waiting() == 0) rows_.back().sequence = sequence.id;
+}
+
+// Adds rows of the sequences that wait for one token, until there are `most`.
+void weft_generator::choose_next(size_t most) {
   for (const auto& sequence : sequences_)
-    if (sequence->waiting() == 1) add_rows(*sequence);
-  for (const auto& sequence : sequences_) add_rows(*sequence);
+    if (sequence->waiting() == 1 && rows_.size() < most) add_rows(*sequence, 1);
+}
+
+// Adds parts of beginnings, without the last `left` tokens of each.
+void weft_generator::choose_beginnings(size_t most, size_t left) {
+  for (const auto& sequence : sequences_)
+    if (sequence->waiting() > std::max<size_t>(left, 1))
+      add_rows(*sequence, std::min(sequence->waiting() - left, most - rows_.size()));
 }
 
 // How often each group can have a micro-batch in the step that begins: until the last sequence
@@ -208,8 +250,18 @@ size_t weft_generator::rounds(size_t groups) const {
 // The rows with which the next step begins, and their number at its end.
 void weft_generator::choose_step() {
   rows_.clear();
-  choose_rows(full_ * micro_batches_);
-  const auto rounded_up = [](size_t n, size_t unit) { return (n + unit - 1) / unit * unit; };
+  size_t next = 0, waiting = 0;
+  for (const auto& sequence : sequences_) {
+    next += sequence->waiting() == 1;
+    waiting += sequence->waiting();
+  }
+  // A beginning of few tokens takes no longer with logits.
+  const size_t few = small_ ? std::min(full_ - 1, small_ * micro_batches_) : full_;
+  const bool apart =
+      fills_ && next < sequences_.size() && rounded_up(waiting, small_ ? small_ : full_) > few;
+  fill_ = apart && !(fill_ && next > 0);
+  if (!fill_) choose_next(full_ * micro_batches_);
+  if (fill_ || !apart) choose_beginnings(full_ * micro_batches_, fill_ ? 1 : 0);
   const size_t rows = rows_.size(), rest = rows % full_;
   const size_t in_small = small_ ? rounded_up(rows, small_) : full_;
   const bool one_each =
@@ -250,7 +302,7 @@ Status weft_generator::submit() {
       .fed = small_only_ ? static_cast<int32_t>(rows_.size() / small_) : 0,
       .short_all = small_only_,
   };
-  WEFT_TRY(submit_step(run_, inputs, WEFT_FORWARD, 0, feeding));
+  WEFT_TRY(submit_step(run_, inputs, fill_ ? WEFT_FILL : WEFT_FORWARD, 0, feeding));
   in_step_ = true;
   return {};
 }
@@ -262,7 +314,8 @@ void weft_generator::feed() {
   if (begin == step_rows_) return;
   while (rows_.size() < step_rows_) {
     const size_t before = rows_.size();
-    choose_rows(before + small_);
+    choose_next(before + small_);
+    if (!fills_) choose_beginnings(before + small_, 0);
     if (rows_.size() == before) break;
     rows_.resize(before + small_);
   }

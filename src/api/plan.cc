@@ -17,7 +17,8 @@ namespace {
 // The kinds of steps, as stored in PlanConfig.
 static_assert(WEFT_STEPS_TRAIN == 0x100 << static_cast<int>(Mode::train) &&
               WEFT_STEPS_EVAL == 0x100 << static_cast<int>(Mode::eval) &&
-              WEFT_STEPS_FORWARD == 0x100 << static_cast<int>(Mode::infer));
+              WEFT_STEPS_FORWARD == 0x100 << static_cast<int>(Mode::infer) &&
+              WEFT_STEPS_FILL == 0x100 << static_cast<int>(Mode::fill));
 constexpr uint32_t kStepKind = 0x100;
 
 constexpr const char* kWritten = "written";    // the name of a written schedule
@@ -198,8 +199,8 @@ Result<PlanConfig> config_of(weft_plan_config c, const Model& model) {
   PlanConfig out;
   if (c.step_kinds == 0 || (c.step_kinds & ~uint32_t{WEFT_STEPS_ALL}))
     return Status(Code::invalid, cat("weft_plan_config.step_kinds is ", c.step_kinds,
-                                     ", expected a sum of WEFT_STEPS_TRAIN, WEFT_STEPS_EVAL and ",
-                                     "WEFT_STEPS_FORWARD"));
+                                     ", expected a sum of WEFT_STEPS_TRAIN, WEFT_STEPS_EVAL, ",
+                                     "WEFT_STEPS_FORWARD and WEFT_STEPS_FILL"));
   c.step_kinds = c.step_kinds == WEFT_STEPS_ALL ? 0 : c.step_kinds / kStepKind;
 #define PLAN_SETTING(field, value) WEFT_TRY(take("weft_plan_config", #field, c.field, out.field));
 #include "plan/settings.def"

@@ -185,9 +185,11 @@ Status fill_step(Step& step, const Model& model, std::span<weft_tensor* const> i
     case WEFT_NO_UPDATE: step.update = false; break;
     case WEFT_EVAL: step.mode = Mode::eval; break;
     case WEFT_FORWARD: step.mode = Mode::infer; break;
+    case WEFT_FILL: step.mode = Mode::fill; break;
     default:
-      return Status(Code::invalid, cat("mode is ", uint32_t{mode},
-                                       ", expected WEFT_TRAIN, _NO_UPDATE, _EVAL or _FORWARD"));
+      return Status(Code::invalid,
+                    cat("mode is ", uint32_t{mode},
+                        ", expected WEFT_TRAIN, _NO_UPDATE, _EVAL, _FORWARD or _FILL"));
   }
   WEFT_TRY(check_batch(model, inputs, step.batch));
   for (weft_tensor* input : inputs)
@@ -321,6 +323,7 @@ weft_status weft_run_write(weft_run* run, const char* name, weft_part part,
     WEFT_TRY(require(tensor, "tensor"));
     WEFT_TRY(run->run->settled());
     WEFT_TRY_ASSIGN(const Access a, access(*run, name, part, *tensor));
+    ++run->weights_written;
     return run->run->write(a.param, a.part, a.floats);
   });
 }

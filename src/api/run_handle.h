@@ -31,6 +31,7 @@ struct weft_run {
   std::shared_ptr<const weft::Origin> failure;  // the first failure of the run
   std::vector<double> idle_by_rank;
   std::string saved_path, text, host;
+  uint64_t weights_written = 0;  // number of calls that wrote weights
 };
 
 namespace weft::api {

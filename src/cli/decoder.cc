@@ -34,7 +34,7 @@ Outcome make_decoder(const DecoderOptions& options, Built& built) {
   plan.tensor = options.tensor;
   plan.gradient_groups = 1;
   plan.ranks = options.stages * options.tensor;
-  plan.step_kinds = WEFT_STEPS_FORWARD;
+  plan.step_kinds = WEFT_STEPS_FORWARD | WEFT_STEPS_FILL;
   plan.micro_batches = std::max(options.stages, groups > 1 ? kRounds * groups : 1);
   plan.micro_batch_size = (few / kChunk + 1) * kChunk;
   plan.precision = options.precision;

@@ -25,9 +25,9 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
                   cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));
   if ((step.short_last || step.short_all) && plan_->config.short_size == 0)
     return Status(Code::protocol, "step with a short micro-batch, the plan has none");
-  if (step.short_all && step.mode != Mode::infer)
+  if (step.short_all && has_loss(step.mode))
     return Status(Code::protocol, cat("step of mode ", mode_name(step.mode),
-                                      " with short micro-batches, expected mode infer"));
+                                      " with short micro-batches, expected mode infer or fill"));
   if (step.per_update != per_update)
     return Status(Code::protocol, cat("step with ", step.per_update,
                                       " micro-batches per update, the plan has ", per_update));

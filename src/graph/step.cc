@@ -9,6 +9,7 @@ const char* mode_name(Mode mode) {
     case Mode::train: return "train";
     case Mode::eval: return "eval";
     case Mode::infer: return "infer";
+    case Mode::fill: return "fill";
   }
   return "?";
 }
@@ -48,11 +49,13 @@ class Builder {
 
   void mark_needed() {
     needed_.assign(model_.nodes().size(), false);
-    if (graph_.mode == Mode::infer) {
+    if (graph_.mode == Mode::infer)
       for (NodeId o : model_.outputs()) needed_[static_cast<size_t>(o)] = true;
-    } else if (model_.loss() >= 0) {
+    if (graph_.mode == Mode::fill)
+      for (size_t id = 0; id < needed_.size(); ++id)
+        needed_[id] = !model_.nodes()[id].one.state.empty();
+    if (has_loss(graph_.mode) && model_.loss() >= 0)
       needed_[static_cast<size_t>(model_.loss())] = true;
-    }
     for (size_t id = needed_.size(); id-- > 0;)
       if (needed_[id])
         for (NodeId i : model_.nodes()[id].in) needed_[static_cast<size_t>(i)] = true;
@@ -182,12 +185,10 @@ class Builder {
   }
 
   void add_sinks() {
-    if (graph_.mode == Mode::infer) {
+    if (graph_.mode == Mode::infer)
       for (NodeId o : model_.outputs())
         graph_.sinks.push_back(graph_.value[static_cast<size_t>(o)]);
-      return;
-    }
-    if (model_.loss() >= 0)
+    if (has_loss(graph_.mode) && model_.loss() >= 0)
       graph_.sinks.push_back(graph_.value[static_cast<size_t>(model_.loss())]);
     if (graph_.mode == Mode::train)
       for (NodeId i : model_.inputs())

@@ -7,6 +7,7 @@
 // end of the step (per parameter: fold, norm, update).
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "graph/model.h"
@@ -17,8 +18,12 @@ enum class Mode : uint8_t {
   train,  // forward, backward, update: what the loss needs
   eval,   // forward: what the loss needs
   infer,  // forward: what the outputs need
+  fill,   // forward: what the state of nodes needs, as the caches of a decoder
 };
-constexpr int kModes = 3;
+constexpr int kModes = 4;
+constexpr std::array<Mode, kModes> kEveryMode = {Mode::train, Mode::eval, Mode::infer, Mode::fill};
+// Whether steps have a loss.
+constexpr bool has_loss(Mode mode) { return mode == Mode::train || mode == Mode::eval; }
 const char* mode_name(Mode mode);
 
 enum class CallKind : uint8_t {

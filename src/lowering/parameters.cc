@@ -205,7 +205,7 @@ int64_t place_residents(const Model& model, std::vector<ResidentParam>& resident
 std::vector<std::vector<ResidentState>> states_of(const Model& model, const PlanConfig& config,
                                                   int32_t ranks, const RanksOfNode& ranks_of) {
   std::vector<std::vector<ResidentState>> out(static_cast<size_t>(ranks));
-  if (!makes(model, config, Mode::infer)) return out;
+  if (!makes(model, config, Mode::infer) && !makes(model, config, Mode::fill)) return out;
   for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id)
     for (const Desc& desc : model.node(id).one.state)
       for (const int32_t rank : ranks_of(id))

@@ -43,7 +43,7 @@ Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, co
     for (const Action& action : row) kinds[static_cast<size_t>(action.stage)].insert(action.kind);
   for (const auto& of_stage : kinds) out.kinds_.emplace_back(of_stage.begin(), of_stage.end());
   out.train_ = std::move(train);
-  for (Mode mode : {Mode::train, Mode::eval, Mode::infer})
+  for (Mode mode : kEveryMode)
     if (makes(model, config, mode)) WEFT_TRY(out.add_mode(mode));
   out.set_times();
   return out;

@@ -18,10 +18,23 @@ bool keeps_packed(const PlanConfig& config) {
   return config.packed && config.shard != "parameters";
 }
 
+namespace {
+
+bool asks(const PlanConfig& config, Mode mode) {
+  return config.step_kinds == 0 || (config.step_kinds >> static_cast<uint32_t>(mode) & 1);
+}
+
+}  // namespace
+
+bool supports(const Model& model, Mode mode) {
+  if (mode == Mode::infer) return !model.outputs().empty();
+  if (has_loss(mode)) return model.loss() >= 0;
+  return std::any_of(model.nodes().begin(), model.nodes().end(),
+                     [](const Node& node) { return !node.one.state.empty(); });
+}
+
 bool makes(const Model& model, const PlanConfig& config, Mode mode) {
-  const bool asked =
-      config.step_kinds == 0 || (config.step_kinds >> static_cast<uint32_t>(mode) & 1);
-  return asked && (mode == Mode::infer ? !model.outputs().empty() : model.loss() >= 0);
+  return asks(config, mode) && supports(model, mode);
 }
 
 std::span<const ResidentTensor> ResidentParam::of(ResidentTensor::Role role) const {
@@ -110,9 +123,9 @@ std::string Plan::timetable() const {
 }
 
 Mode Plan::main_mode() const {
-  for (Mode m : {Mode::train, Mode::infer})
+  for (Mode m : {Mode::train, Mode::infer, Mode::eval})
     if (mode(m).present) return m;
-  return Mode::eval;
+  return Mode::fill;
 }
 
 PlanConfig replica_config(const PlanConfig& config) {
@@ -162,12 +175,20 @@ Status check_machines(const Model& model, const PlanConfig& c) {
 }
 
 Status check_steps(const Model& model, const PlanConfig& c) {
-  if (c.step_kinds > 7)
-    return Status(Code::invalid, cat("step_kinds is ", c.step_kinds, ", expected 0 to 7"));
-  if (makes(model, c, Mode::train) || makes(model, c, Mode::eval) || makes(model, c, Mode::infer))
+  constexpr uint32_t kMost = (1u << kModes) - 1;
+  if (c.step_kinds > kMost)
+    return Status(Code::invalid, cat("step_kinds is ", c.step_kinds, ", expected 0 to ", kMost));
+  if (std::any_of(kEveryMode.begin(), kEveryMode.end(),
+                  [&](Mode mode) { return makes(model, c, mode); }))
     return {};
+  constexpr const char* kMissing[kModes] = {"no loss", "no loss", "no output", "no state"};
+  std::string missing;
+  for (const Mode mode : kEveryMode)
+    if (const char* one = kMissing[static_cast<size_t>(mode)];
+        asks(c, mode) && missing.find(one) == std::string::npos)
+      missing += cat(missing.empty() ? "" : ", ", one);
   return Status(Code::invalid, cat("step_kinds: the model cannot make any of these steps, because ",
-                                   "it has no ", model.loss() < 0 ? "loss" : "output"));
+                                   "it has ", missing));
 }
 
 // Checks replicas of a pipeline, or of its stages.

@@ -81,6 +81,9 @@ PlanConfig replica_config(const PlanConfig& config);
 // versions are packed for each call, or not at all.
 bool keeps_packed(const PlanConfig& config);
 
+// Whether the model has what such steps compute: a loss, an output, or state.
+bool supports(const Model& model, Mode mode);
+
 // Whether runs make such steps: the configuration includes them, and the model supports them.
 bool makes(const Model& model, const PlanConfig& config, Mode mode);
 

@@ -39,14 +39,16 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
   const ModePlan& which = plan.mode(mode);
   const Model& model = *plan.model;
   if (!which.present) {
-    const bool can = mode == Mode::infer ? !model.outputs().empty() : model.loss() >= 0;
-    constexpr const char* kSteps[] = {"WEFT_STEPS_TRAIN", "WEFT_STEPS_EVAL", "WEFT_STEPS_FORWARD"};
-    if (can)
+    constexpr const char* kSteps[] = {"WEFT_STEPS_TRAIN", "WEFT_STEPS_EVAL", "WEFT_STEPS_FORWARD",
+                                      "WEFT_STEPS_FILL"};
+    constexpr const char* kWhy[] = {
+        "the model has no loss to train or evaluate", "the model has no loss to train or evaluate",
+        "the model has no output to deliver", "no node of the model keeps state to fill"};
+    if (supports(model, mode))
       return Status(Code::state,
                     cat("the plan was made without ", kSteps[static_cast<size_t>(mode)],
                         ", so it has no memory for such a step"));
-    return Status(Code::state, mode == Mode::infer ? "the model has no output to deliver"
-                                                   : "the model has no loss to train or evaluate");
+    return Status(Code::state, kWhy[static_cast<size_t>(mode)]);
   }
   if (batch.inputs.size() != model.inputs().size())
     return Status(Code::invalid, cat("batch has ", batch.inputs.size(), " inputs, the model has ",
@@ -60,7 +62,7 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
   // A forward step of less than a full micro-batch can have several short ones, so that all ranks
   // of a pipeline have work.
   const int64_t small = plan.config.short_size;
-  const bool all_short = mode == Mode::infer && small > 0 &&
+  const bool all_short = !has_loss(mode) && small > 0 &&
                          (batch.short_all || batch.samples < full) && batch.samples % small == 0 &&
                          batch.samples <= small * plan.micro_batches(mode);
   if (batch.samples < 1 || batch.samples > most ||
@@ -83,7 +85,7 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
     step.short_last = !step.short_all;
   }
   if (step.per_update > 0) WEFT_TRY(check_rounds(plan, step.micro_batches));
-  if (mode != Mode::infer) {
+  if (has_loss(mode)) {
     const size_t at = target_input(model);
     const NodeId targets = model.inputs()[at];
     step.denominator =
@@ -113,7 +115,7 @@ std::span<const std::byte> feed_bytes(const Plan& plan, Mode mode, int32_t edge,
 void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& batch,
                    std::vector<double>& counts) {
   counts.clear();
-  if (step.mode == Mode::infer) return;
+  if (!has_loss(step.mode)) return;
   const Model& model = *plan.model;
   const size_t at = target_input(model);
   const NodeId targets = model.inputs()[at];
@@ -140,7 +142,7 @@ Status gather_updates(const std::vector<double>& counts, std::vector<double>& su
 }
 
 int32_t loss_edge(const Plan& plan, Mode mode) {
-  if (mode == Mode::infer || plan.model->loss() < 0) return -1;
+  if (!has_loss(mode) || plan.model->loss() < 0) return -1;
   const ModePlan& which = plan.mode(mode);
   return sink_edge(which, which.graph.value[static_cast<size_t>(plan.model->loss())]);
 }

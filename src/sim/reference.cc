@@ -33,7 +33,7 @@ SequentialReference::SequentialReference(const Model& model, const PlanConfig& c
       micro_batches_(config.micro_batches),
       groups_(config.gradient_groups) {
   const std::vector<int32_t> one_stage(model.nodes().size(), 0);
-  for (Mode mode : {Mode::train, Mode::eval, Mode::infer})
+  for (Mode mode : kEveryMode)
     graphs_.push_back(build_step_graph(model, mode, one_stage, DType::f32));
   for (const Param& p : model.params()) weights_.push_back(Provenance::initial(p));
   state_.assign(weights_.size(), Provenance::cleared());
@@ -44,7 +44,7 @@ SequentialReference::Outcome SequentialReference::step(const StepDescriptor& ste
   Outcome outcome;
   outcome.deliveries.resize(graphs_[static_cast<size_t>(step.mode)].sinks.size());
   Sums sums = groups(step, 0, groups_, outcome);
-  if (step.mode != Mode::infer) outcome.loss /= step.denominator;
+  if (has_loss(step.mode)) outcome.loss /= step.denominator;
   if (step.mode != Mode::train) return outcome;
   outcome.grad_norm = reduce(sums);
   if (step.update) update(step.step, clip_scale(optim_, outcome.grad_norm));

@@ -138,7 +138,7 @@ Result<Draft> draft_of(Outline outline) {
     WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
   WEFT_TRY(check_asynchronous(plan, train));
   if (train.updates > 0) WEFT_TRY(choose_versions(plan, train));
-  for (Mode m : {Mode::train, Mode::eval, Mode::infer}) WEFT_TRY(make_mode(plan, m, train));
+  for (Mode m : kEveryMode) WEFT_TRY(make_mode(plan, m, train));
   place_parameters(plan);
   WEFT_TRY_ASSIGN(const std::vector<int32_t> again,
                   again_of(plan.config, outline.again, segmented));

@@ -36,20 +36,23 @@ std::vector<Row> part(int32_t sequence, int32_t begin, int32_t end) {
   return out;
 }
 
-std::vector<float> logits_of(const RunPtr& run, const std::vector<Row>& rows, Error& err) {
-  const auto count = static_cast<int64_t>(rows.size());
+weft_status step(const RunPtr& run, const std::vector<Row>& rows, weft_step_mode mode,
+                 weft_tensor* const* outputs, Error& err) {
   TensorPtr inputs[3];
   weft_tensor* pointers[3] = {};
   for (size_t i = 0; i < 3; ++i) {
-    inputs[i] = zeros({count, 1}, WEFT_I32);
+    inputs[i] = zeros({static_cast<int64_t>(rows.size()), 1}, WEFT_I32);
     pointers[i] = inputs[i].get();
     auto* to = static_cast<int32_t*>(weft_tensor_data(pointers[i]));
     for (const Row& row : rows) *to++ = i == 0 ? row.token : i == 1 ? row.position : row.sequence;
   }
-  const TensorPtr out = zeros({count, 1, kVocabulary});
+  return weft_run_step(run.get(), pointers, 3, mode, outputs, outputs ? 1 : 0, nullptr, &err);
+}
+
+std::vector<float> logits_of(const RunPtr& run, const std::vector<Row>& rows, Error& err) {
+  const TensorPtr out = zeros({static_cast<int64_t>(rows.size()), 1, kVocabulary});
   weft_tensor* const outputs[] = {out.get()};
-  if (weft_run_step(run.get(), pointers, 3, WEFT_FORWARD, outputs, 1, nullptr, &err) != WEFT_OK)
-    return {};
+  if (step(run, rows, WEFT_FORWARD, outputs, err) != WEFT_OK) return {};
   return values(out);
 }
 
@@ -64,7 +67,6 @@ weft_plan_config config_of(uint32_t micro_batches, uint32_t size, uint32_t short
                            std::vector<weft_axis>* axes = nullptr, uint32_t tensor = 1) {
   weft_plan_config config = plan_config(1, micro_batches, size);
   config.short_size = short_size;
-  config.step_kinds = WEFT_STEPS_FORWARD;
   config.seed = 5;
   config.tensor = tensor;
   if (axes) {
@@ -122,6 +124,19 @@ TEST_P(Decoder, HasTheLogitsOfTheWholeWindowInChunksAndTokenByToken) {
   for (int32_t i = 19; i < kContext; ++i) append(made, logits_of(run, part(0, i, i + 1)));
   ASSERT_EQ(made.size(), expected.size());
   for (size_t i = 0; i < made.size(); ++i) ASSERT_EQ(made[i], expected[i]) << "logit " << i;
+}
+
+TEST_P(Decoder, HasTheLogitsOfTheWholeWindowAfterItsCacheIsFilled) {
+  const std::vector<float> expected = window(GetParam().tensor);
+  const ModelPtr model = decoder(2);
+  const RunPtr run = begin(model, 2, 8, 1);
+  Error err;
+  ASSERT_EQ(step(run, part(0, 0, 9), WEFT_FILL, nullptr, err), WEFT_OK) << err.text;
+  ASSERT_EQ(step(run, part(0, 9, 11), WEFT_FILL, nullptr, err), WEFT_OK) << err.text;
+  std::vector<float> made;
+  for (int32_t i = 11; i < kContext; ++i) append(made, logits_of(run, part(0, i, i + 1)));
+  ASSERT_EQ(made.size(), static_cast<size_t>((kContext - 11) * kVocabulary));
+  EXPECT_TRUE(std::equal(made.begin(), made.end(), expected.begin() + 11 * kVocabulary));
 }
 
 TEST_P(Decoder, TextsDoNotAffectEachOther) {
@@ -191,6 +206,28 @@ TEST(DecoderRefusals, NameThePositionAndTheCache) {
   EXPECT_NE(std::strstr(err.text, "position 11 of sequence 0 is outside the cache's 0 to 9"),
             nullptr)
       << err.text;
+}
+
+TEST(DecoderRefusals, StepsThatFillNothingOrWereNotPlanned) {
+  Error err;
+  const ModelPtr model = decoder();
+  weft_plan_config config = config_of(1, 8);
+  config.step_kinds = WEFT_STEPS_FORWARD;
+  expect_error(step(start(model, config), part(0, 0, 8), WEFT_FILL, nullptr, err), err, WEFT_ESTATE,
+               {"the plan was made without WEFT_STEPS_FILL"});
+  weft_model* made = nullptr;
+  ASSERT_EQ(weft_model_preset(kModel, 0, 1, &made, nullptr, &err), WEFT_OK) << err.text;
+  const ModelPtr preset(made);
+  const TensorPtr tokens = zeros({1, kContext}, WEFT_I32);
+  weft_tensor* const inputs[] = {tokens.get(), nullptr};
+  expect_error(weft_run_step(start(preset, config_of(1, 1)).get(), inputs, 2, WEFT_FILL, nullptr, 0,
+                             nullptr, &err),
+               err, WEFT_ESTATE, {"no node of the model keeps state to fill"});
+  config.step_kinds = WEFT_STEPS_FILL;
+  config.micro_batch_size = 1;
+  weft_plan* plan = nullptr;
+  expect_error(weft_plan_new(preset.get(), &config, &plan, &err), err, WEFT_EINVAL,
+               {"step_kinds: the model cannot make any", "because it has no state"});
 }
 
 TEST(DecoderRefusals, ReplicasAndModelsWithoutTokens) {

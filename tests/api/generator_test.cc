@@ -16,7 +16,8 @@ using GeneratorPtr = std::unique_ptr<weft_generator, FreeGenerator>;
 using Tokens = std::vector<int32_t>;
 
 RunPtr new_run(int64_t sequences, uint32_t ranks = 1, uint32_t threads = 0, uint32_t size = 16,
-               uint32_t short_size = 2, uint32_t micro_batches = 0) {
+               uint32_t short_size = 2, uint32_t micro_batches = 0,
+               uint32_t kinds = WEFT_STEPS_ALL) {
   weft_decoder_config config = defaults(weft_decoder_config_init);
   config.sequences = sequences;
   weft_model* model = nullptr;
@@ -24,7 +25,7 @@ RunPtr new_run(int64_t sequences, uint32_t ranks = 1, uint32_t threads = 0, uint
   EXPECT_EQ(weft_model_decoder(kModel, &config, &model, nullptr, &err), WEFT_OK) << err.text;
   weft_plan_config plan = plan_config(ranks, micro_batches ? micro_batches : ranks, size);
   plan.short_size = short_size;
-  plan.step_kinds = WEFT_STEPS_FORWARD;
+  plan.step_kinds = kinds;
   plan.seed = 9;
   return start(ModelPtr(model), plan, threads);
 }
@@ -70,7 +71,7 @@ Tokens text(int32_t number, size_t length) {
 
 // The tokens that a generator adds to one text.
 Tokens one(const Tokens& begin, const weft_sequence_config& config) {
-  const RunPtr run = new_run(1);
+  const RunPtr run = new_run(1, 1, 0, 16, 2, 0, WEFT_STEPS_FORWARD);
   const GeneratorPtr generator = new_generator(run);
   add(generator, begin, config);
   Tokens out;
@@ -84,6 +85,7 @@ Tokens one(const Tokens& begin, const weft_sequence_config& config) {
 struct Drive {
   const char* name;
   uint32_t ranks, threads, size, short_size, micro_batches, sequences;
+  uint32_t kinds = WEFT_STEPS_ALL;
 };
 
 class Generators : public testing::TestWithParam<Drive> {};
@@ -91,7 +93,7 @@ class Generators : public testing::TestWithParam<Drive> {};
 TEST_P(Generators, TokensDoNotDependOnSequencesThatJoinAndLeave) {
   const Drive& d = GetParam();
   const RunPtr run =
-      new_run(d.sequences, d.ranks, d.threads, d.size, d.short_size, d.micro_batches);
+      new_run(d.sequences, d.ranks, d.threads, d.size, d.short_size, d.micro_batches, d.kinds);
   const GeneratorPtr generator = new_generator(run);
   std::map<uint64_t, int32_t> number;
   std::map<int32_t, Tokens> made;
@@ -122,6 +124,7 @@ INSTANTIATE_TEST_SUITE_P(Drives, Generators,
                          testing::Values(Drive{"Inline", 1, 0, 16, 2, 1, 3},
                                          Drive{"Threads", 2, 1, 8, 1, 2, 3},
                                          Drive{"Team", 3, 2, 3, 0, 3, 3},
+                                         Drive{"WithLogits", 2, 1, 4, 2, 3, 3, WEFT_STEPS_FORWARD},
                                          Drive{"InlineRounds", 2, 0, 4, 2, 9, 7},
                                          Drive{"ThreadsRounds", 2, 1, 4, 2, 8, 6},
                                          Drive{"TeamRounds", 3, 1, 8, 1, 12, 5}),
@@ -225,6 +228,48 @@ TEST(Generator, ASequenceContinuesAnother) {
   weft_sequence_config config = config_of(7);
   config.first = 5;
   EXPECT_EQ(one(longer, config), Tokens(all.begin() + 5, all.end()));
+}
+
+// Jobs of a run without threads until the next token.
+size_t jobs_of(const GeneratorPtr& generator, weft_token& token) {
+  Error err;
+  token = sized<weft_token>();
+  size_t polls = 1;
+  weft_status got = 0;
+  for (; (got = weft_generator_poll(generator.get(), &token, 0, &err)) == 0; ++polls) {}
+  EXPECT_EQ(got, 1) << err.text;
+  return polls;
+}
+
+TEST(Generator, ASequenceThatBeginsLikeAnEarlierOneUsesItsCache) {
+  const RunPtr run = new_run(2, 1, 0, 4, 1);
+  const GeneratorPtr generator = new_generator(run);
+  weft_sequence_config config = config_of(3);
+  config.limit = 1;
+  const Tokens begin = text(3, 17);
+  Tokens other = begin;
+  other.back() = (other.back() + 1) % 41;
+  const Tokens expected = one(begin, config), expected_other = one(other, config);
+  weft_token token;
+  add(generator, begin, config);
+  const size_t fresh = jobs_of(generator, token);
+  EXPECT_EQ(token.token, expected[0]);
+  for (const bool same : {true, false}) {
+    add(generator, same ? begin : other, config);
+    EXPECT_LT(jobs_of(generator, token), fresh);
+    EXPECT_EQ(token.token, same ? expected[0] : expected_other[0]);
+  }
+  // Other weights make other keys and values.
+  EXPECT_FALSE(poll(generator, token));
+  Error err;
+  TensorPtr weight = zeros({41, 32});
+  ASSERT_EQ(weft_run_read(run.get(), "wte.weight", WEFT_VALUE, weight.get(), &err), WEFT_OK)
+      << err.text;
+  ASSERT_EQ(weft_run_write(run.get(), "wte.weight", WEFT_VALUE, weight.get(), &err), WEFT_OK)
+      << err.text;
+  add(generator, begin, config);
+  EXPECT_EQ(jobs_of(generator, token), fresh);
+  EXPECT_EQ(token.token, expected[0]);
 }
 
 TEST(Generator, ReturnsWhenTheTimeHasPassedAndCanBeFreedInAStep) {

@@ -35,7 +35,7 @@ void operator delete(void* at, size_t, std::align_val_t) noexcept { std::free(at
 namespace weft {
 namespace {
 
-// Steps of every mode; the first of each may allocate.
+// Steps of every mode with a loss or outputs; the first of each may allocate.
 void expect_no_allocation(std::unique_ptr<Run> run, int64_t tokens_per_sample) {
   const auto samples_of = [&run](Mode mode) {
     return run->plan().mode(mode).schedule.micro_batches * run->plan().config.micro_batch_size;
@@ -47,7 +47,7 @@ void expect_no_allocation(std::unique_ptr<Run> run, int64_t tokens_per_sample) {
   for (int n = 0; n < 12; ++n) {
     if (n == 6) before = allocations;
     Step* step = run->acquire();
-    step->mode = static_cast<Mode>(n % kModes);
+    step->mode = kEveryMode[static_cast<size_t>(n % 3)];
     step->batch.samples = samples_of(step->mode);
     step->batch.inputs.push_back(tokens.data());
     step->batch.inputs.push_back(targets.data());

@@ -80,12 +80,12 @@ TEST(ControlCodec, RefusesValuesThatCannotBe) {
   const Control begin{
       .kind = ControlKind::begin, .step = sample_step(), .sequence = 7, .squares = {}};
   EXPECT_FALSE(refused(begin, 0, -1));
-  EXPECT_TRUE(refused(begin, 0, 4));     // kind
-  EXPECT_TRUE(refused(begin, 17, 3));    // mode
-  EXPECT_TRUE(refused(begin, 18, 2));    // update
-  EXPECT_TRUE(refused(begin, 23, 255));  // short_last
-  EXPECT_TRUE(refused(begin, 35, 255));  // a negative number of micro-batches per update
-  EXPECT_TRUE(refused(begin, 36, 1));    // no denominator
+  EXPECT_TRUE(refused(begin, 0, 4));        // kind
+  EXPECT_TRUE(refused(begin, 17, kModes));  // mode
+  EXPECT_TRUE(refused(begin, 18, 2));       // update
+  EXPECT_TRUE(refused(begin, 23, 255));     // short_last
+  EXPECT_TRUE(refused(begin, 35, 255));     // a negative number of micro-batches per update
+  EXPECT_TRUE(refused(begin, 36, 1));       // no denominator
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = {}};
   EXPECT_TRUE(refused(ready, 16, 255));  // more sums than any message holds
   Control done{.kind = ControlKind::done,

@@ -38,7 +38,7 @@ def generate(directory, tokenizer):
     with weft.Checkpoint(directory) as tuned:
         tuned.export(f"{directory}-adapters/")
         decoder = weft.Model.decoder(tuned.info.model)
-        with decoder.plan(micro_batches=1, step_kinds=weft.StepKinds.FORWARD).run() as run:
+        with decoder.plan(micro_batches=1).run() as run:
             run.load(tuned, "weights")
             for prompt in "abc=", "klm=":
                 answer(run, tokenizer, prompt)

@@ -105,7 +105,8 @@ class StepKinds(enum.IntFlag):
     TRAIN = 256  # WEFT_TRAIN, WEFT_NO_UPDATE; without it there are no gradients and no optimizer state
     EVAL = 512  # WEFT_EVAL
     FORWARD = 1024  # WEFT_FORWARD; without it rank 0 has no memory for outputs
-    ALL = 1792  # all that the model allows
+    FILL = 2048  # WEFT_FILL
+    ALL = 3840  # all that the model allows
 
 
 class MemoryKind(enum.IntEnum):
@@ -154,6 +155,7 @@ class StepMode(enum.IntEnum):
     NO_UPDATE = 2  # forward, backward; the weights do not change, and gradients can be read
     EVAL = 3  # forward to the loss
     FORWARD = 4  # forward to the outputs; inputs that they do not need may be NULL
+    FILL = 5  # forward to the state of nodes, as the caches of weft_model_decoder, and no further; there are no outputs
 
 
 class EventKind(enum.IntEnum):
@@ -628,7 +630,7 @@ class Failure(NamedTuple):
     micro_batch: int
     """Of the action; -1: none"""
     mode: StepMode
-    """Of the step: WEFT_TRAIN, WEFT_EVAL or WEFT_FORWARD"""
+    """Of the step: WEFT_TRAIN, WEFT_EVAL, WEFT_FORWARD or WEFT_FILL"""
     awaited: Awaited
     awaited_rank: int
     """The sender of the awaited message; -1: none"""

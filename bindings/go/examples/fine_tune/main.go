@@ -124,7 +124,7 @@ func generate(ctx context.Context, directory string, tokenizer *weft.Tokenizer) 
 		return err
 	}
 	defer decoder.Close()
-	plan, err := weft.NewPlan(decoder, weft.PlanConfig{MicroBatches: 1, Steps: weft.ForwardSteps})
+	plan, err := weft.NewPlan(decoder, weft.PlanConfig{MicroBatches: 1})
 	if err != nil {
 		return err
 	}

@@ -128,8 +128,10 @@ pub const WEFT_STEPS_TRAIN: u32 = 256;
 pub const WEFT_STEPS_EVAL: u32 = 512;
 /// WEFT_FORWARD; without it rank 0 has no memory for outputs
 pub const WEFT_STEPS_FORWARD: u32 = 1024;
+/// WEFT_FILL
+pub const WEFT_STEPS_FILL: u32 = 2048;
 /// all that the model allows
-pub const WEFT_STEPS_ALL: u32 = 1792;
+pub const WEFT_STEPS_ALL: u32 = 3840;
 
 /// What planned memory is for.
 pub type weft_memory_kind = u32;
@@ -187,6 +189,8 @@ pub const WEFT_NO_UPDATE: weft_step_mode = 2;
 pub const WEFT_EVAL: weft_step_mode = 3;
 /// forward to the outputs; inputs that they do not need may be NULL
 pub const WEFT_FORWARD: weft_step_mode = 4;
+/// forward to the state of nodes, as the caches of weft_model_decoder, and no further; there are no outputs
+pub const WEFT_FILL: weft_step_mode = 5;
 
 /// Kinds of events. Ignore kinds that you do not know.
 pub type weft_event_kind = u32;
@@ -1020,7 +1024,7 @@ pub struct weft_failure {
     pub stage: i32,
     /// of the action; -1: none
     pub micro_batch: i32,
-    /// of the step: WEFT_TRAIN, WEFT_EVAL or WEFT_FORWARD
+    /// of the step: WEFT_TRAIN, WEFT_EVAL, WEFT_FORWARD or WEFT_FILL
     pub mode: weft_step_mode,
     pub awaited: weft_awaited,
     /// the sender of the awaited message; -1: none
@@ -1439,7 +1443,7 @@ extern "C" {
     pub fn weft_run_serve(mesh: *mut weft_mesh, plan: *const weft_plan, ops: *const weft_model, config: *const weft_run_config, err: *mut weft_error) -> weft_status;
     /// weft_run_serve that returns at once. weft_run_poll delivers WEFT_EVENT_JOINED with the rank of this process, WEFT_EVENT_STARTED, and finally WEFT_EVENT_ENDED or WEFT_EVENT_FAILED. Only weft_run_poll, weft_run_fd, weft_run_failure and weft_run_free are possible. Freed before its final event, the rank leaves, and the run fails on the other ranks with WEFT_ECANCELED. `plan` and `ops` may be freed after the call. Owner: caller; free with weft_run_free. Thread: owner of the mesh.
     pub fn weft_run_join(mesh: *mut weft_mesh, plan: *const weft_plan, ops: *const weft_model, config: *const weft_run_config, out: *mut *mut weft_run, err: *mut weft_error) -> weft_status;
-    /// Submits one step: all samples of all inputs, in the order in which the inputs were added to the model. Dimension 0 counts samples, which the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of them. If the call succeeds, the run holds references to the inputs, and delivers events with this tag: one per micro-batch, then exactly one final event. If the call fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished. Thread: owner.
+    /// Submits one step: all samples of all inputs, in the order in which the inputs were added to the model. Dimension 0 counts samples, which the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of them. If the call succeeds, the run holds references to the inputs, and delivers events with this tag: one per micro-batch (WEFT_FILL: none), then exactly one final event. If the call fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished. Thread: owner.
     pub fn weft_run_submit(run: *mut weft_run, inputs: *const *mut weft_tensor, n_inputs: u32, mode: weft_step_mode, tag: u64, err: *mut weft_error) -> weft_status;
     /// Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. A failure of the run is returned. With WEFT_FORWARD, `outputs` are `n_outputs` tensors of the caller, in the order of weft_model_add_output, each with the shape of its output for all samples of the step; the call fills them, except NULL. Otherwise `n_outputs` is 0. Only between steps. Thread: owner.
     pub fn weft_run_step(run: *mut weft_run, inputs: *const *mut weft_tensor, n_inputs: u32, mode: weft_step_mode, outputs: *const *mut weft_tensor, n_outputs: u32, loss: *mut f64, err: *mut weft_error) -> weft_status;
@@ -1471,7 +1475,7 @@ extern "C" {
     pub fn weft_generator_new(run: *mut weft_run, out: *mut *mut weft_generator, err: *mut weft_error) -> weft_status;
     /// A step in progress ends first. NULL is a no-op. Thread: owner.
     pub fn weft_generator_free(generator: *mut weft_generator);
-    /// Adds a sequence that begins with `tokens`, 1 to the number of positions of the cache, which are copied. `config`: NULL is the defaults. `sequence` receives its identifier. WEFT_EAGAIN: the cache has no place for another sequence. Between any two tokens. Thread: owner.
+    /// Adds a sequence that begins with `tokens`, 1 to the number of positions of the cache, which are copied. `config`: NULL is the defaults. `sequence` receives its identifier. Tokens with which a sequence began that has left, and that the cache still has, are not computed again. WEFT_EAGAIN: the cache has no place for another sequence. Between any two tokens. Thread: owner.
     pub fn weft_generator_add(generator: *mut weft_generator, tokens: *const i32, n_tokens: usize, config: *const weft_sequence_config, sequence: *mut u64, err: *mut weft_error) -> weft_status;
     /// Ends a sequence; its tokens that have not been polled are dropped. WEFT_ENOENT: it has ended. Thread: owner.
     pub fn weft_generator_remove(generator: *mut weft_generator, sequence: u64, err: *mut weft_error) -> weft_status;

@@ -44,7 +44,7 @@ fn generate(directory: &str, tokenizer: &Tokenizer) -> weft::Result<()> {
     tuned.export(format!("{directory}-adapters/"))?;
     let text = tuned.describe()?.model.expect("train saves the name of the model");
     let mut decoder = Preset::decoder(&text, 1, 0, false)?;
-    let plan = Plan::builder().micro_batches(1).step_kinds([StepKind::Forward]).build(&mut decoder.model)?;
+    let plan = Plan::builder().micro_batches(1).build(&mut decoder.model)?;
     let mut run = Run::start(&plan)?;
     run.load_weights(&mut tuned)?;
     answer(&mut run, tokenizer, "abc=")?;

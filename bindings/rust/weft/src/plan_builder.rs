@@ -37,6 +37,8 @@ pub enum StepKind {
     Eval,
     /// Steps to the outputs. Without them rank 0 has no memory for outputs.
     Forward,
+    /// Steps to the state of nodes, as the caches of a decoder.
+    Fill,
 }
 
 /// How a plan trains the parameters whose names match a pattern: `*` is any text, `?` any character. The last group that matches a parameter
@@ -235,6 +237,7 @@ impl<'a> PlanBuilder<'a> {
                 StepKind::Train => sys::WEFT_STEPS_TRAIN,
                 StepKind::Eval => sys::WEFT_STEPS_EVAL,
                 StepKind::Forward => sys::WEFT_STEPS_FORWARD,
+                StepKind::Fill => sys::WEFT_STEPS_FILL,
             }
         });
         self

@@ -31,6 +31,8 @@ pub enum Mode {
     Eval,
     /// Forward to the outputs. Inputs that they do not require may be `None`.
     Forward,
+    /// Forward to the state of nodes, as the caches of a decoder, and no further. There are no outputs.
+    Fill,
 }
 
 impl Mode {
@@ -40,6 +42,7 @@ impl Mode {
             Mode::NoUpdate => sys::WEFT_NO_UPDATE,
             Mode::Eval => sys::WEFT_EVAL,
             Mode::Forward => sys::WEFT_FORWARD,
+            Mode::Fill => sys::WEFT_FILL,
         }
     }
 }
