@@ -48,7 +48,7 @@ Activity activity_of(const weft_failure& f) {
   if (f.activity < kActivityStates) out.state = static_cast<Activity::State>(f.activity);
   if (f.job < 128 && is_job(static_cast<char>(f.job))) out.job = static_cast<char>(f.job);
   if (f.awaited < kAwaitedKinds) out.awaited = static_cast<Activity::Awaited>(f.awaited);
-  for (uint8_t mode = 0; mode < 3; ++mode)
+  for (uint8_t mode = 0; mode < std::size(kStepModes); ++mode)
     if (f.mode == kStepModes[mode]) out.mode = mode;
   out.stage = f.stage;
   out.micro_batch = f.micro_batch;

@@ -10,9 +10,13 @@
 // If the sequences are more than fit into a short micro-batch, they form groups, one in each, and a
 // step has several rounds of them: the next tokens of a group are fed when its logits have arrived,
 // while other ranks compute those of other groups.
+//
+// Replicas have caches of their own. Each sequence belongs to one, and its rows are in
+// micro-batches of that replica.
 #include <array>
 #include <deque>
 
+#include "api/cache_places.h"
 #include "api/run_handle.h"
 #include "api/sampling.h"
 #include "runtime/clock.h"
@@ -24,20 +28,13 @@ namespace {
 
 struct Sequence {
   uint64_t id;
-  int32_t place;  // in the cache
+  CachePlace place;
   weft_sequence_config config;
   std::vector<int32_t> tokens, stops;
   size_t begun;       // number of tokens at the start
   size_t cached = 0;  // tokens
   uint64_t weights;   // weft_run::weights_written when it joined
   size_t waiting() const { return tokens.size() - cached; }
-};
-
-// Of the cache, without a sequence.
-struct FreePlace {
-  int32_t place;
-  std::vector<int32_t> tokens = {};  // that it has
-  uint64_t weights = 0;              // with which they were computed
 };
 
 struct Unref {
@@ -100,11 +97,10 @@ struct weft_generator {
                         .one.out.shape.last()),
         full_(static_cast<size_t>(run.run->plan().config.micro_batch_size)),
         small_(static_cast<size_t>(run.run->plan().config.short_size)),
-        micro_batches_(static_cast<size_t>(run.run->plan().micro_batches(Mode::infer))),
-        fills_(run.run->plan().mode(Mode::fill).present) {
-    for (int64_t place = 0; place < attention.attrs.dims[0]; ++place)
-      free_.push_back({static_cast<int32_t>(place)});
-  }
+        micro_batches_(static_cast<size_t>(run.run->plan().first_micro_batch(Mode::infer, 1))),
+        fills_(run.run->plan().mode(Mode::fill).present),
+        free_(run.run->plan().config.data, static_cast<int32_t>(attention.attrs.dims[0])),
+        chosen_(static_cast<size_t>(run.run->plan().config.data)) {}
 
   ~weft_generator() {
     if (in_step_) feed_padding();
@@ -126,16 +122,20 @@ struct weft_generator {
     return std::find_if(sequences_.begin(), sequences_.end(),
                         [id](const auto& sequence) { return sequence->id == id; });
   }
+  static size_t replica_of(const Sequence& sequence) {
+    return static_cast<size_t>(sequence.place.replica);
+  }
   void leave(Sequences::iterator at) {
     Sequence& sequence = **at;
     sequence.tokens.resize(sequence.cached);
-    free_.push_back({sequence.place, std::move(sequence.tokens), sequence.weights});
+    free_.give_back(sequence.place, std::move(sequence.tokens), sequence.weights);
     sequences_.erase(at);
   }
-  void add_rows(Sequence& sequence, size_t count);
+  void add_rows(Sequence& sequence, size_t count, size_t most);
   void choose_next(size_t most);
   void choose_beginnings(size_t most, size_t left);
   void choose_step();
+  void join_replicas();
   size_t rounds(size_t groups) const;
   Status submit();
   void write_rows(size_t begin);
@@ -148,13 +148,14 @@ struct weft_generator {
   weft_run& run_;
   const size_t context_;
   const int64_t vocabulary_;
-  const size_t full_, small_, micro_batches_;  // rows of micro-batches, and their number
+  const size_t full_, small_, micro_batches_;  // rows of micro-batches, and those of a replica
   const bool fills_;                           // the run makes steps without logits
-  std::vector<FreePlace> free_;                // those without a sequence the longest first
+  CachePlaces free_;
   Sequences sequences_;
   uint64_t next_ = 1;
   bool in_step_ = false;
   std::array<std::unique_ptr<weft_tensor, Unref>, 3> inputs_;  // of the step
+  std::vector<std::vector<Row>> chosen_;                       // per replica
   std::vector<Row> rows_;    // of the step, as far as they are chosen
   bool fill_ = false;        // the step, or the one before it, has no logits
   bool small_only_ = false;  // the step has short micro-batches only
@@ -185,21 +186,9 @@ Status weft_generator::add(std::span<const int32_t> tokens, const weft_sequence_
   made->begun = tokens.size();
   made->id = next_++;
   made->weights = run_.weights_written;
-  const auto common = [&](const FreePlace& free) {
-    if (free.weights != run_.weights_written) return size_t{0};
-    const size_t most = std::min(free.tokens.size(), tokens.size() - 1);
-    return static_cast<size_t>(std::mismatch(tokens.begin(),
-                                             tokens.begin() + static_cast<std::ptrdiff_t>(most),
-                                             free.tokens.begin())
-                                   .first -
-                               tokens.begin());
-  };
-  const auto best = std::max_element(
-      free_.begin(), free_.end(),
-      [&](const FreePlace& a, const FreePlace& b) { return common(a) < common(b); });
-  made->cached = common(*best);
-  made->place = best->place;
-  free_.erase(best);
+  const CachePlaces::Taken taken = free_.take(tokens, made->weights);
+  made->place = taken.place;
+  made->cached = taken.cached;
   *id = made->id;
   sequences_.push_back(std::move(made));
   return {};
@@ -214,25 +203,28 @@ Status weft_generator::remove(uint64_t id) {
   return {};
 }
 
-void weft_generator::add_rows(Sequence& sequence, size_t count) {
+// Adds rows of the sequence, as far as its replica has fewer than `most`.
+void weft_generator::add_rows(Sequence& sequence, size_t count, size_t most) {
+  std::vector<Row>& rows = chosen_[replica_of(sequence)];
+  count = std::min(count, most - rows.size());
   for (size_t i = 0; i < count; ++i, ++sequence.cached)
-    rows_.push_back({.token = sequence.tokens[sequence.cached],
-                     .position = static_cast<int32_t>(sequence.cached),
-                     .place = sequence.place});
-  if (count > 0 && sequence.waiting() == 0) rows_.back().sequence = sequence.id;
+    rows.push_back({.token = sequence.tokens[sequence.cached],
+                    .position = static_cast<int32_t>(sequence.cached),
+                    .place = sequence.place.number});
+  if (count > 0 && sequence.waiting() == 0) rows.back().sequence = sequence.id;
 }
 
-// Adds rows of the sequences that wait for one token, until there are `most`.
+// Adds rows of the sequences that wait for one token.
 void weft_generator::choose_next(size_t most) {
   for (const auto& sequence : sequences_)
-    if (sequence->waiting() == 1 && rows_.size() < most) add_rows(*sequence, 1);
+    if (sequence->waiting() == 1) add_rows(*sequence, 1, most);
 }
 
 // Adds parts of beginnings, without the last `left` tokens of each.
 void weft_generator::choose_beginnings(size_t most, size_t left) {
   for (const auto& sequence : sequences_)
     if (sequence->waiting() > std::max<size_t>(left, 1))
-      add_rows(*sequence, std::min(sequence->waiting() - left, most - rows_.size()));
+      add_rows(*sequence, sequence->waiting() - left, most);
 }
 
 // How often each group can have a micro-batch in the step that begins: until the last sequence
@@ -249,32 +241,52 @@ size_t weft_generator::rounds(size_t groups) const {
 
 // The rows with which the next step begins, and their number at its end.
 void weft_generator::choose_step() {
-  rows_.clear();
-  size_t next = 0, waiting = 0;
+  for (std::vector<Row>& rows : chosen_) rows.clear();
+  size_t next = 0;
+  std::vector<size_t> waiting(chosen_.size());
   for (const auto& sequence : sequences_) {
     next += sequence->waiting() == 1;
-    waiting += sequence->waiting();
+    waiting[replica_of(*sequence)] += sequence->waiting();
   }
   // A beginning of few tokens takes no longer with logits.
   const size_t few = small_ ? std::min(full_ - 1, small_ * micro_batches_) : full_;
   const bool apart =
-      fills_ && next < sequences_.size() && rounded_up(waiting, small_ ? small_ : full_) > few;
+      fills_ && next < sequences_.size() &&
+      rounded_up(*std::max_element(waiting.begin(), waiting.end()), small_ ? small_ : full_) > few;
   fill_ = apart && !(fill_ && next > 0);
   if (!fill_) choose_next(full_ * micro_batches_);
   if (fill_ || !apart) choose_beginnings(full_ * micro_batches_, fill_ ? 1 : 0);
-  const size_t rows = rows_.size(), rest = rows % full_;
-  const size_t in_small = small_ ? rounded_up(rows, small_) : full_;
-  const bool one_each =
-      std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.sequence != 0; });
+  join_replicas();
+}
+
+// The rows of a replica begin with its first micro-batch. All but the last replica have the rows of
+// all their micro-batches, and only the last micro-batch of a single replica is shorter than
+// others.
+void weft_generator::join_replicas() {
+  size_t most = 0;
+  bool one_each = true;
+  for (const std::vector<Row>& rows : chosen_) {
+    most = std::max(most, rows.size());
+    one_each = one_each && std::all_of(rows.begin(), rows.end(),
+                                       [](const Row& row) { return row.sequence != 0; });
+  }
+  const size_t in_small = small_ ? rounded_up(most, small_) : full_;
   small_only_ = in_small <= small_ * micro_batches_ && (one_each || in_small < full_);
-  if (small_only_)
-    rows_.resize(in_small);
-  else if (rest > 0 && rest <= small_)  // a short last micro-batch
-    rows_.resize(rows - rest + small_);
+  const size_t unit = small_only_ ? small_ : full_;
+  rows_.clear();
+  for (size_t r = 0; r < chosen_.size(); ++r) {
+    rows_.resize(r * micro_batches_ * unit);
+    rows_.insert(rows_.end(), chosen_[r].begin(), chosen_[r].end());
+  }
+  const size_t rest = rows_.size() % unit;
+  if (chosen_.size() == 1 && rest > 0 && rest <= small_ && !small_only_)
+    rows_.resize(rows_.size() - rest + small_);
   else
-    rows_.resize(rounded_up(rows, full_));
+    rows_.resize(std::max(rounded_up(rows_.size(), unit),
+                          ((chosen_.size() - 1) * micro_batches_ + 1) * unit));
   step_rows_ = rows_.size();
-  if (small_only_ && one_each && rows > small_) step_rows_ *= rounds(rows_.size() / small_);
+  if (chosen_.size() == 1 && small_only_ && one_each && most > small_)
+    step_rows_ *= rounds(rows_.size() / small_);
 }
 
 // To the inputs of the step, from that row on.
@@ -313,11 +325,13 @@ void weft_generator::feed() {
   const size_t begin = rows_.size();
   if (begin == step_rows_) return;
   while (rows_.size() < step_rows_) {
-    const size_t before = rows_.size();
-    choose_next(before + small_);
-    if (!fills_) choose_beginnings(before + small_, 0);
-    if (rows_.size() == before) break;
-    rows_.resize(before + small_);
+    std::vector<Row>& rows = chosen_.front();
+    rows.clear();
+    choose_next(small_);
+    if (!fills_) choose_beginnings(small_, 0);
+    if (rows.empty()) break;
+    rows.resize(small_);
+    rows_.insert(rows_.end(), rows.begin(), rows.end());
   }
   if (rows_.size() == begin) {
     if (delivered_ * small_ == begin) feed_padding();
@@ -338,8 +352,8 @@ void weft_generator::feed_padding() {
 // The cache does not have the tokens of a step that was not submitted.
 void weft_generator::give_rows_back() {
   for (const auto& sequence : sequences_)
-    for (const Row& row : rows_)
-      if (row.place == sequence->place)
+    for (const Row& row : chosen_[replica_of(*sequence)])
+      if (row.place == sequence->place.number)
         sequence->cached = std::min(sequence->cached, static_cast<size_t>(row.position));
 }
 
@@ -421,8 +435,13 @@ weft_status weft_generator_new(weft_run* run, weft_generator** out, weft_error* 
     if (!attention)
       return Status(Code::invalid,
                     "the model of the run is no decoder; weft_model_decoder makes one");
-    if (!run->run->plan().mode(Mode::infer).present)
+    const Plan& plan = run->run->plan();
+    if (!plan.mode(Mode::infer).present)
       return Status(Code::state, "the plan was made without WEFT_STEPS_FORWARD");
+    if (plan.config.micro_batches % plan.config.data != 0)
+      return Status(Code::invalid, cat("the plan has ", plan.config.micro_batches,
+                                       " micro-batches, expected a multiple of its ",
+                                       plan.config.data, " replicas"));
     *out = std::make_unique<weft_generator>(*run, *attention).release();
     return {};
   });

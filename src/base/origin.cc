@@ -24,7 +24,8 @@ std::string job_text(const Activity& a) {
 // In texts steps are counted from 1, as in the command and in checkpoints.
 std::string step_text(const Activity& a) {
   if (a.mode == Activity::kTrain) return cat(" of step ", a.step + 1);
-  return a.mode == Activity::kEval ? " of an evaluation" : " of a forward step";
+  if (a.mode == Activity::kEval) return " of an evaluation";
+  return a.mode == Activity::kFill ? " of a step that fills caches" : " of a forward step";
 }
 
 std::string awaited_text(const Activity& a) {

@@ -26,7 +26,7 @@ struct Activity {
     message  // any other message
   };
   static constexpr char kClear = 'c', kReduce = 'g', kUpdate = 'u', kFinish = 'e';
-  static constexpr uint8_t kTrain = 0, kEval = 1, kForward = 2;
+  static constexpr uint8_t kTrain = 0, kEval = 1, kForward = 2, kFill = 3;
 
   State state = State::unknown;
   char job = 0;  // F, I, W, B, R or O for an action, or one of the above

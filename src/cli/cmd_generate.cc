@@ -126,16 +126,14 @@ Action add_generate(Parser& parser) {
     if (o->chat && !o->tokens_given) o->tokens = kAnswerTokens;
     o->decoder.bf16_cache = o->cache == "bf16";
     CLI_TRY(settle_mesh(*settings, o->plan, false));
-    if (o->plan.data > 1)
-      return {kUsage, "--mesh: 'data=" + std::to_string(o->plan.data) + "', expected data=1",
-              "texts are not divided among replicas; use stage and tensor"};
     o->launch.ranks = o->plan.ranks;
     CLI_TRY(take_place(o->launch));
     if (o->launch.place.rank > 0) return serve_launched(o->launch, o->checkpoint);
     const bool launched = o->launch.place.ranks && !ranks.given() && !settings->given("mesh");
     CLI_TRY(set_ranks(o->launch, launched ? o->launch.place.ranks : o->launch.ranks));
     o->decoder.tensor = o->plan.shard_ranks;
-    o->decoder.stages = o->launch.ranks / o->decoder.tensor;
+    o->decoder.data = o->plan.data;
+    o->decoder.stages = o->launch.ranks / (o->decoder.data * o->decoder.tensor);
     watch_signals();
     warn_of_slow_kernels("generate");
     TextGenerator generator(*o);

@@ -12,30 +12,32 @@ constexpr uint32_t kChunk = 64;
 // A group of fewer texts does not get a micro-batch of its own: a step with few rows takes the time
 // of reading the weights. An estimate.
 constexpr uint32_t kGroupTexts = 24;
-// The next tokens of a group are computed while other groups are at other ranks; at the end of a
-// step, all ranks wait. Rank 0 has memory for the logits of a step.
+// With one replica, the next tokens of a group are computed while other groups are at other ranks;
+// at the end of a step, all ranks wait. Rank 0 has memory for the logits of a step.
 constexpr uint32_t kRounds = 4;
 
 }  // namespace
 
 Outcome make_decoder(const DecoderOptions& options, Built& built) {
-  const uint32_t groups = std::clamp(options.texts / kGroupTexts, 1u, options.stages),
-                 few = (options.texts + groups - 1) / groups;
+  const uint32_t texts = (options.texts + options.data - 1) / options.data,
+                 groups = std::clamp(texts / kGroupTexts, 1u, options.stages),
+                 few = (texts + groups - 1) / groups;
   weft_error err = sized<weft_error>();
   weft_decoder_config config = defaults(weft_decoder_config_init);
-  config.sequences = options.texts;
+  config.sequences = texts;
   config.context = options.context;
   if (options.bf16_cache) config.flags = WEFT_NODE_BF16_CACHE;
   const std::string text = built.info.text;
   CLI_CALL(weft_model_decoder(text.c_str(), &config, Out(built.model), &built.info, &err));
   PlanOptions plan;
-  plan.data = 1;
+  plan.data = plan.gradient_groups = options.data;
   plan.shard_ranks = options.tensor;
   plan.tensor = options.tensor;
-  plan.gradient_groups = 1;
-  plan.ranks = options.stages * options.tensor;
+  plan.ranks = options.data * options.stages * options.tensor;
   plan.step_kinds = WEFT_STEPS_FORWARD | WEFT_STEPS_FILL;
-  plan.micro_batches = std::max(options.stages, groups > 1 ? kRounds * groups : 1);
+  plan.micro_batches = options.data > 1
+                           ? options.data * groups
+                           : std::max(options.stages, groups > 1 ? kRounds * groups : 1);
   plan.micro_batch_size = (few / kChunk + 1) * kChunk;
   plan.precision = options.precision;
   OptimizerOptions optimizer;

@@ -6,7 +6,8 @@
 namespace weft::cli {
 
 struct DecoderOptions {
-  uint32_t texts = 1;   // in the cache at the same time
+  uint32_t texts = 1;   // in the caches at the same time
+  uint32_t data = 1;    // replicas, which divide the texts
   uint32_t stages = 1;  // of the pipeline
   uint32_t tensor = 1;  // ranks that share a stage
   int64_t context = 0;  // tokens of a text

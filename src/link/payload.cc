@@ -29,7 +29,7 @@ Activity read_activity(ByteReader& in, bool& sound) {
   a.job = in.number<char>();
   a.awaited =
       static_cast<Activity::Awaited>(within(in.number<uint8_t>(), 0, int{kAwaitedKinds} - 1));
-  a.mode = within(in.number<uint8_t>(), 0, int{Activity::kForward});
+  a.mode = within(in.number<uint8_t>(), 0, int{Activity::kFill});
   a.stage = within(in.number<int32_t>(), -1, kMostStage);
   a.micro_batch = within(in.number<int32_t>(), -1, kMostMicroBatch);
   a.from = within(in.number<int32_t>(), -1, kMostRank);

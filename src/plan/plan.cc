@@ -295,11 +295,11 @@ Status check_config(const Model& model, const PlanConfig& c) {
                         " x ", c.micro_batch_size, " samples is too large"));
   }
   for (const Node& node : model.nodes())
-    if (!node.one.state.empty() && (c.data > 1 || !c.stage_replicas.empty()))
+    if (!node.one.state.empty() && !c.stage_replicas.empty())
       return Status(Code::invalid,
                     cat("node '", node.name, "' (", node.op->name(), ") keeps state between ",
-                        "steps, which replicas would not share: data is ", c.data,
-                        ", expected 1 and no stage_replicas"));
+                        "steps, which the replicas of a stage would not share: stage_replicas is ",
+                        shown(c.stage_replicas), ", expected none"));
   WEFT_TRY(model.check_samples(c.micro_batch_size));
   if (c.short_size > 0) WEFT_TRY(model.check_samples(c.short_size));
   WEFT_TRY(check_machines(model, c));

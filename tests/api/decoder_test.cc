@@ -244,11 +244,14 @@ TEST(DecoderRefusals, ReplicasAndModelsWithoutTokens) {
   expect_error(weft_model_decoder(kModel, &config, &out, nullptr, &err), err, WEFT_EINVAL,
                {"sequences is 0, expected 1 to"});
   const ModelPtr model = decoder();
-  std::vector<weft_axis> axes = {{"data", 2, 0}};
-  const weft_plan_config plan = config_of(2, 4, 0, &axes);
+  weft_plan_config plan = config_of(2, 4);
+  plan.ranks = 2;
+  plan.schedule = "pipedream";
+  plan.stage_replicas = "2";
   weft_plan* made = nullptr;
-  expect_error(weft_plan_new(model.get(), &plan, &made, &err), err, WEFT_EINVAL,
-               {"node 'h.0.attn' (cached_attention) keeps state", "data is 2, expected 1"});
+  expect_error(
+      weft_plan_new(model.get(), &plan, &made, &err), err, WEFT_EINVAL,
+      {"node 'h.0.attn' (cached_attention) keeps state", "stage_replicas is '2', expected none"});
 }
 
 }  // namespace

@@ -16,16 +16,19 @@ using GeneratorPtr = std::unique_ptr<weft_generator, FreeGenerator>;
 using Tokens = std::vector<int32_t>;
 
 RunPtr new_run(int64_t sequences, uint32_t ranks = 1, uint32_t threads = 0, uint32_t size = 16,
-               uint32_t short_size = 2, uint32_t micro_batches = 0,
-               uint32_t kinds = WEFT_STEPS_ALL) {
+               uint32_t short_size = 2, uint32_t micro_batches = 0, uint32_t kinds = WEFT_STEPS_ALL,
+               uint32_t data = 1) {
   weft_decoder_config config = defaults(weft_decoder_config_init);
   config.sequences = sequences;
   weft_model* model = nullptr;
   Error err;
   EXPECT_EQ(weft_model_decoder(kModel, &config, &model, nullptr, &err), WEFT_OK) << err.text;
-  weft_plan_config plan = plan_config(ranks, micro_batches ? micro_batches : ranks, size);
+  weft_plan_config plan = plan_config(ranks * data, micro_batches ? micro_batches : ranks, size);
   plan.short_size = short_size;
   plan.step_kinds = kinds;
+  const weft_axis axes[] = {{"data", data, 0}, {"stage", ranks, 0}};
+  if (data > 1) plan.axes = axes;
+  if (data > 1) plan.n_axes = 2;
   plan.seed = 9;
   return start(ModelPtr(model), plan, threads);
 }
@@ -86,14 +89,15 @@ struct Drive {
   const char* name;
   uint32_t ranks, threads, size, short_size, micro_batches, sequences;
   uint32_t kinds = WEFT_STEPS_ALL;
+  uint32_t data = 1;
 };
 
 class Generators : public testing::TestWithParam<Drive> {};
 
 TEST_P(Generators, TokensDoNotDependOnSequencesThatJoinAndLeave) {
   const Drive& d = GetParam();
-  const RunPtr run =
-      new_run(d.sequences, d.ranks, d.threads, d.size, d.short_size, d.micro_batches, d.kinds);
+  const RunPtr run = new_run(d.sequences, d.ranks, d.threads, d.size, d.short_size, d.micro_batches,
+                             d.kinds, d.data);
   const GeneratorPtr generator = new_generator(run);
   std::map<uint64_t, int32_t> number;
   std::map<int32_t, Tokens> made;
@@ -104,7 +108,7 @@ TEST_P(Generators, TokensDoNotDependOnSequencesThatJoinAndLeave) {
     number[add(generator, text(next, 1 + static_cast<size_t>(next) * 3 % 14), config)] = next;
     ++next;
   };
-  for (uint32_t i = 0; i + 1 < d.sequences; ++i) join();
+  for (uint32_t i = 0; i + 1 < d.sequences * d.data; ++i) join();
   size_t count = 0;
   for (weft_token token; poll(generator, token); ++count) {
     made[number.at(token.sequence)].push_back(token.token);
@@ -120,15 +124,17 @@ TEST_P(Generators, TokensDoNotDependOnSequencesThatJoinAndLeave) {
 }
 
 std::string drive_name(const testing::TestParamInfo<Drive>& info) { return info.param.name; }
-INSTANTIATE_TEST_SUITE_P(Drives, Generators,
-                         testing::Values(Drive{"Inline", 1, 0, 16, 2, 1, 3},
-                                         Drive{"Threads", 2, 1, 8, 1, 2, 3},
-                                         Drive{"Team", 3, 2, 3, 0, 3, 3},
-                                         Drive{"WithLogits", 2, 1, 4, 2, 3, 3, WEFT_STEPS_FORWARD},
-                                         Drive{"InlineRounds", 2, 0, 4, 2, 9, 7},
-                                         Drive{"ThreadsRounds", 2, 1, 4, 2, 8, 6},
-                                         Drive{"TeamRounds", 3, 1, 8, 1, 12, 5}),
-                         drive_name);
+INSTANTIATE_TEST_SUITE_P(
+    Drives, Generators,
+    testing::Values(Drive{"Inline", 1, 0, 16, 2, 1, 3}, Drive{"Threads", 2, 1, 8, 1, 2, 3},
+                    Drive{"Team", 3, 2, 3, 0, 3, 3},
+                    Drive{"Replicas", 1, 1, 4, 2, 2, 2, WEFT_STEPS_ALL, 2},
+                    Drive{"ReplicasOfStages", 2, 1, 4, 1, 6, 3, WEFT_STEPS_ALL, 3},
+                    Drive{"WithLogits", 2, 1, 4, 2, 3, 3, WEFT_STEPS_FORWARD},
+                    Drive{"InlineRounds", 2, 0, 4, 2, 9, 7},
+                    Drive{"ThreadsRounds", 2, 1, 4, 2, 8, 6},
+                    Drive{"TeamRounds", 3, 1, 8, 1, 12, 5}),
+    drive_name);
 
 // A step has rounds for the tokens that the limits allow. All sequences end in its first round, or
 // the generator is freed then; the run goes on.

@@ -5,7 +5,8 @@
 //
 //   build/tests/bench/bench_generate BLOCKS WIDTH HEADS VOCABULARY LENGTH TEXTS TOKENS [OPTION...]
 //
-// LENGTH: tokens at the start of a text. Options: stage=N, tensor=N, threads=N, bf16.
+// LENGTH: tokens at the start of a text. Options: data=N, stage=N, tensor=N,
+// threads=N, bf16.
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -29,7 +30,7 @@ void require(weft_status status) {
 
 [[noreturn]] void refuse(const char* what) {
   std::fprintf(stderr,
-               "bench_generate: '%s', expected seven numbers, then stage=N, tensor=N, "
+               "bench_generate: '%s', expected seven numbers, then data=N, stage=N, tensor=N, "
                "threads=N or bf16\n",
                what);
   std::exit(2);
@@ -44,7 +45,7 @@ uint32_t number(std::string_view text) {
 }
 
 struct Options {
-  uint32_t stage = 1, tensor = 1, threads = 1;
+  uint32_t data = 1, stage = 1, tensor = 1, threads = 1;
   bool bf16 = false;
 };
 
@@ -56,6 +57,8 @@ Options options_of(int argc, char** argv) {
     const std::string_view key = text.substr(0, equals);
     if (text == "bf16")
       out.bf16 = true;
+    else if (key == "data")
+      out.data = number(text.substr(equals + 1));
     else if (key == "stage")
       out.stage = number(text.substr(equals + 1));
     else if (key == "tensor")
@@ -71,19 +74,21 @@ Options options_of(int argc, char** argv) {
 weft_run* start(const std::string& preset, uint32_t texts, const Options& options) {
   weft_decoder_config decoder;
   weft_decoder_config_init(&decoder, sizeof decoder);
-  decoder.sequences = texts;
+  decoder.sequences = (texts + options.data - 1) / options.data;
   if (options.bf16) decoder.flags = WEFT_NODE_BF16_CACHE;
   weft_model* model = nullptr;
   require(weft_model_decoder(preset.c_str(), &decoder, &model, nullptr, &err));
   weft_plan_config config;
   weft_plan_config_init(&config, sizeof config);
-  const weft_axis axes[] = {{"stage", options.stage, 0}, {"tensor", options.tensor, 0}};
+  const weft_axis axes[] = {
+      {"data", options.data, 0}, {"stage", options.stage, 0}, {"tensor", options.tensor, 0}};
   config.axes = axes;
-  config.n_axes = 2;
+  config.n_axes = 3;
   config.tensor = options.tensor;
-  config.micro_batches = options.stage > 1 ? 4 * options.stage : 1;
+  config.micro_batches = options.data * (options.stage > 1 ? 4 * options.stage : 1);
   config.micro_batch_size = 64;
-  config.short_size = (texts + options.stage - 1) / options.stage;
+  const uint32_t groups = options.data * options.stage;
+  config.short_size = (texts + groups - 1) / groups;
   config.precision = options.bf16 ? "bf16" : "f32";
   weft_plan* plan = nullptr;
   require(weft_plan_new(model, &config, &plan, &err));

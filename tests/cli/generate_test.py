@@ -29,6 +29,12 @@ class Generate(Case):
             self.assertEqual(self.texts("--temperature", 0, *mesh, prompts=prompts), whole)
             self.assertEqual(self.texts("--top-p", 0.9, *mesh, prompts=prompts), drawn)
 
+    def test_replicas_divide_texts(self):
+        prompts = [" ".join(str((i * 5 + j) % 97) for j in range(i % 13 + 1)) for i in range(10)]
+        whole = self.texts("--temperature", 0, prompts=prompts)
+        for mesh in ("data=2", "data=3,stage=2", "data=2,tensor=2", "data=12"):
+            self.assertEqual(self.texts("--temperature", 0, "--mesh", mesh, prompts=prompts), whole, mesh)
+
     def test_ranks_that_share_stages_compute_texts(self):
         texts = self.texts("--temperature", 0, "--mesh", "tensor=2")
         self.assertEqual([len(text) for text in texts], [8, 8])
@@ -41,6 +47,8 @@ class Generate(Case):
         together = lines(run(*args, "--prompt", *prompts).stdout)
         for prompt, text in zip(prompts, together):
             self.assertEqual(lines(run(*args, "--ranks", 2, "--prompt", prompt).stdout)[0]["tokens"], text["tokens"])
+        args.remove("--in-process")
+        self.assertEqual(lines(run(*args, "--mesh", "data=2,stage=2", "--prompt", *prompts).stdout), together)
 
     def test_a_text_beyond_the_context_is_an_error_unless_it_slides(self):
         args = ["generate", self.path("ck"), "--in-process", "--prompt", "3", "1 2 3 4 5"]
@@ -80,7 +88,6 @@ class Generate(Case):
     def test_options_are_checked(self):
         for option, value in (("--top-p", "1.5"), ("--min-p", "-1"), ("--repetition-penalty", "0"), ("--cache-dtype", "f16")):
             self.fails(2, f"{option}: '{value}'", "generate", self.path("ck"), "--prompt", "1", f"{option}={value}")
-        self.fails(2, "--mesh: 'data=2', expected data=1", "generate", self.path("ck"), "--prompt", "1", "--mesh", "data=2")
         self.train(TINY, *TINY_STEP, "--steps", 1, "--checkpoint", self.path("bytes"))
         done = run("generate", self.path("bytes"), "--in-process", "--prompt", "ab", "--tokens", 0)
         self.assertEqual((done.returncode, done.stdout), (0, "ab\n"))

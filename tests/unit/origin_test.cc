@@ -96,6 +96,9 @@ TEST(ActivityText, SaysWhatARankWaitsFor) {
   a.awaited = Activity::Awaited::release;
   a.mode = Activity::kEval;
   EXPECT_EQ(activity_text(a), "before 2B5 of an evaluation, waits for its messages to be sent");
+  a.mode = Activity::kFill;
+  EXPECT_EQ(activity_text(a),
+            "before 2B5 of a step that fills caches, waits for its messages to be sent");
   a = {.state = Activity::State::waits,
        .job = Activity::kUpdate,
        .awaited = Activity::Awaited::commit};

@@ -571,7 +571,7 @@ pub struct weft_decoder_config {
     pub size: u32,
     /// 0, or WEFT_NODE_BF16_CACHE. Default: 0.
     pub flags: u32,
-    /// that the cache has a place for. Default: 1.
+    /// that the cache has a place for, and with replicas the cache of each. Default: 1.
     pub sequences: i64,
     /// positions of each sequence; 0: the context of the model. Default: 0.
     pub context: i64,
@@ -1471,7 +1471,7 @@ extern "C" {
     pub fn weft_run_optimizer_digest(run: *mut weft_run, digest: *mut c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_sequence_config_init(config: *mut weft_sequence_config, size: usize);
-    /// Creates a generator of a run whose model is of weft_model_decoder. The run must be idle. Until the generator is freed, only the generator submits steps to the run and polls it. Owner: caller; free with weft_generator_free, before the run. Thread: owner of the run.
+    /// Creates a generator of a run whose model is of weft_model_decoder. The run must be idle. With replicas, which divide the sequences, the number of micro-batches of the plan has to be a multiple of theirs. Until the generator is freed, only the generator submits steps to the run and polls it. Owner: caller; free with weft_generator_free, before the run. Thread: owner of the run.
     pub fn weft_generator_new(run: *mut weft_run, out: *mut *mut weft_generator, err: *mut weft_error) -> weft_status;
     /// A step in progress ends first. NULL is a no-op. Thread: owner.
     pub fn weft_generator_free(generator: *mut weft_generator);

@@ -1,0 +1,44 @@
+// The places for sequences in the caches of a decoder: each replica has a cache. A free place keeps
+// the tokens of its last sequence.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace weft::api {
+
+struct CachePlace {
+  int32_t replica, number;
+};
+
+class CachePlaces {
+ public:
+  CachePlaces(int32_t replicas, int32_t each);
+
+  bool empty() const { return free_.empty(); }
+  // A place for these tokens, and how many of them it has already, without the last one. Prefers
+  // the place that has the most of them, then the replica with the most free places. Tokens that
+  // were computed with other weights do not count. Not if empty().
+  struct Taken {
+    CachePlace place;
+    size_t cached;
+  };
+  Taken take(std::span<const int32_t> tokens, uint64_t weights);
+  // `tokens`: those that the place has, computed with these weights.
+  void give_back(CachePlace place, std::vector<int32_t> tokens, uint64_t weights);
+
+ private:
+  struct Free {
+    CachePlace place;
+    std::vector<int32_t> tokens;
+    uint64_t weights;
+  };
+  size_t common(const Free& free, std::span<const int32_t> tokens, uint64_t weights) const;
+  int64_t free_in(int32_t replica) const;
+
+  std::vector<Free> free_;  // the longest first
+};
+
+}  // namespace weft::api
