@@ -52,6 +52,8 @@ Outcome inspect(const Options& o) {
   char digest[33] = {};
   CLI_CALL(weft_checkpoint_digest(checkpoint.get(), -1, digest, &err));
   std::vector<JsonObject> params, states;
+  const std::vector<int32_t> ends(info.ends, info.ends + info.n_ends);
+  const bool has_source = info.source && std::string_view(info.source) != info.path;
   if (!o.json) {
     print_line(info.path);
     const std::string model = info.model ? "model " + std::string(info.model) : "";
@@ -61,6 +63,12 @@ Outcome inspect(const Options& o) {
                  ", seed " + std::to_string(info.seed));
       for (uint32_t i = 0; i < info.n_options; ++i)
         print_line("  --" + std::string(info.options[i].key) + " " + info.options[i].value);
+    }
+    if (has_source) print_line("tokenizer and configuration in " + std::string(info.source));
+    if (!ends.empty()) {
+      std::string text = "texts end at";
+      for (const int32_t token : ends) text += " " + std::to_string(token);
+      print_line(text);
     }
     print_line("digest " + std::string(digest));
     print_line(std::to_string(info.n_params) + " parameters");
@@ -81,6 +89,8 @@ Outcome inspect(const Options& o) {
     if (info.model) object.add("model", info.model);
     object.add("step", info.step).add("seed", info.seed).add("options", options);
   }
+  if (has_source) object.add("source", info.source);
+  if (!ends.empty()) object.add("ends", ends);
   print_line(
       object.add("digest", digest).add("parameters", params).add("optimizer", states).text());
   return {};

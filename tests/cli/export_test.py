@@ -131,6 +131,10 @@ class Export(Case):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertTrue(done.stdout.startswith("It was"), done.stdout)
             self.assertEqual(run("tokenize", self.path(place), self.path("book.txt")).returncode, 0)
+        self.write(self.path("ck/source/generation_config.json"), b'{"eos_token_id": [7, 2]}')
+        self.assertIn(f"tokenizer and configuration in {self.kept}\ntexts end at 7 2\n", run("inspect", self.path("ck")).stdout)
+        shown = lines(run("inspect", self.path("ck"), "--json").stdout)[0]
+        self.assertEqual((shown["source"], shown["ends"]), (self.kept, [7, 2]))
         self.train("--resume", self.path("ck"), "--steps", 3, "--in-process")
         # Text for weights that have a tokenizer is encoded with it.
         for begin in [self.out], [self.path("ck")], [model, "--init", self.out]:
