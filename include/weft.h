@@ -187,7 +187,8 @@ enum weft_node_flags {
   WEFT_NODE_CAUSAL = 2,      /**< attention: row t uses columns up to t */
   WEFT_NODE_OUT_IN = 4,      /**< linear: the weight is stored as [out, in], not [in, out] */
   WEFT_NODE_POSITIONS = 8,   /**< embedding: look up positions along the last axis of the indices, not the indices */
-  WEFT_NODE_BF16_CACHE = 16  /**< cached_attention: keys and values are kept in bf16 */
+  WEFT_NODE_BF16_CACHE = 16, /**< cached_attention: keys and values are kept in bf16 */
+  WEFT_NODE_UNIT_OFFSET = 32 /**< rms_norm: the scale is 1 + the parameter */
 };
 
 /** A node: one op with its operands. weft_model_add_node(3) lists the ops, the collectives and the fields that they use. */
@@ -217,6 +218,7 @@ typedef struct weft_node_config {
                                    broadcast: the coordinate whose value all receive */
   const float *frequencies;   /**< rope: for each pair of columns, its rotation per position in radians */
   uint32_t n_frequencies;     /**< number of `frequencies` */
+  double cap;                 /**< softcap: the bound; attention, cached_attention: scores s become cap tanh(s / cap), 0 is none */
 } weft_node_config;
 /** Sets the defaults. All fields without a stated default are 0 or NULL. Thread: any. */
 WEFT_API void weft_node_config_init(weft_node_config *config, size_t size);

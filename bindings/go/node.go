@@ -14,7 +14,8 @@ const (
 	OutIn     NodeFlags = C.WEFT_NODE_OUT_IN    // linear: the weight is stored as [out, in], not [in, out]
 	Positions NodeFlags = C.WEFT_NODE_POSITIONS // embedding: look up positions along the last axis of the indices, not the indices
 
-	Bf16Cache NodeFlags = C.WEFT_NODE_BF16_CACHE // cached_attention: keys and values are kept in bf16
+	Bf16Cache  NodeFlags = C.WEFT_NODE_BF16_CACHE  // cached_attention: keys and values are kept in bf16
+	UnitOffset NodeFlags = C.WEFT_NODE_UNIT_OFFSET // rms_norm: the scale is 1 + the parameter
 )
 
 // Node is one op with its operands. weft_model_add_node(3) lists the ops, the collectives and the fields that they use.
@@ -32,6 +33,7 @@ type Node struct {
 	AxisName    string    // collectives: the axis of the model
 	Coordinates []int     // ppermute: sources, or -1 for zeros; mask: coordinates that keep their value; broadcast: the source
 	Frequencies []float32 // rope: the rotation of each pair of columns per position, in radians
+	Cap         float64   // softcap: the bound; attention, cached_attention: scores s become cap tanh(s / cap), 0 is none
 }
 
 // Add adds a node and infers its shape. An error names the node, the port and both shapes.
@@ -47,7 +49,7 @@ func (m *Model) Add(node Node) (out Value) {
 		c.n_frequencies = count(len(node.Frequencies))
 		c.n_inputs, c.n_params, c.n_coordinates = count(len(node.Inputs)), count(len(node.Params)), count(len(node.Coordinates))
 		c.axis, c.heads, c.begin, c.end = C.int32_t(node.Axis), C.int32_t(node.Heads), C.int64_t(node.Begin), C.int64_t(node.End)
-		c.factor, c.n_dims = C.double(node.Factor), count(len(node.Dims))
+		c.factor, c.cap, c.n_dims = C.double(node.Factor), C.double(node.Cap), count(len(node.Dims))
 		for i := 0; i < len(node.Dims) && i < MaxDims; i++ {
 			c.dims[i] = C.int64_t(node.Dims[i])
 		}

@@ -75,7 +75,7 @@ Result<Attrs> attrs_of(const weft_node_config& c, const Model& model) {
     return Status(Code::invalid, cat("weft_node_config.n_dims is ", c.n_dims, ", expected at most ",
                                      WEFT_MAX_DIMS));
   constexpr uint32_t kFlags = WEFT_NODE_TANH | WEFT_NODE_CAUSAL | WEFT_NODE_OUT_IN |
-                              WEFT_NODE_POSITIONS | WEFT_NODE_BF16_CACHE;
+                              WEFT_NODE_POSITIONS | WEFT_NODE_BF16_CACHE | WEFT_NODE_UNIT_OFFSET;
   if (c.flags & ~kFlags)
     return Status(Code::invalid, cat("node config: unknown flags ", c.flags & ~kFlags));
   Attrs attrs;
@@ -85,6 +85,7 @@ Result<Attrs> attrs_of(const weft_node_config& c, const Model& model) {
   attrs.begin = c.begin;
   attrs.end = c.end;
   attrs.factor = c.factor;
+  attrs.cap = c.cap;
   attrs.dims = Shape(std::span<const int64_t>(c.dims, c.n_dims));
   WEFT_TRY_ASSIGN(attrs.over, over_of(c, model));
   if (c.n_frequencies > 0) WEFT_TRY(require(c.frequencies, "weft_node_config.frequencies"));

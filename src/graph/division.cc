@@ -29,6 +29,7 @@ constexpr ShardRule kRules[] = {
     {"scale",                0,          0,           {input, input},     {},                 input},
     {"sigmoid",              0,          0,           {input, input},     {},                 input},
     {"silu",                 0,          0,           {input, input},     {},                 input},
+    {"softcap",              0,          0,           {input, input},     {},                 input},
     {"softplus",             0,          0,           {input, input},     {},                 input},
     {"sqrt",                 0,          0,           {input, input},     {},                 input},
     {"sub",                  0,          0,           {input, input},     {},                 input},

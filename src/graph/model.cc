@@ -449,6 +449,7 @@ Digest Model::hash() const {
         .number(static_cast<uint64_t>(n.attrs.begin))
         .number(static_cast<uint64_t>(n.attrs.end));
     h.number(n.attrs.factor);
+    if (n.attrs.cap != 0) h.text("cap").number(n.attrs.cap);
     shape(n.attrs.dims);
     for (const float frequency : n.attrs.frequencies) h.number(double{frequency});
     h.number(static_cast<uint64_t>(n.one.out.dtype)).number(uint64_t{n.wants_grad});

@@ -5,7 +5,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/map-inl.h"
+#include "kernels/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels {
@@ -38,6 +38,20 @@ void scaled_difference(const float* a, const float* b, float factor, float* out,
   map2(a, b, out, n, [f](FloatVec x, FloatVec y) HWY_ATTR { return hn::Mul(hn::Sub(x, y), f); });
 }
 
+void softcap(const float* x, float cap, float* out, int64_t n) {
+  const FloatVec most = constant(cap), inverse = constant(1 / cap);
+  map1(x, out, n,
+       [most, inverse](FloatVec v) HWY_ATTR { return hn::Mul(most, vtanh(hn::Mul(v, inverse))); });
+}
+
+void softcap_grad(const float* y, const float* dout, float cap, float* dx, int64_t n) {
+  const FloatVec inverse = constant(1 / cap), one = constant(1.0f);
+  map2(y, dout, dx, n, [inverse, one](FloatVec v, FloatVec dy) HWY_ATTR {
+    const FloatVec t = hn::Mul(v, inverse);
+    return hn::Mul(dy, hn::NegMulAdd(t, t, one));
+  });
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace weft::kernels
@@ -52,6 +66,8 @@ HWY_EXPORT(mul);
 HWY_EXPORT(div);
 HWY_EXPORT(scale);
 HWY_EXPORT(scaled_difference);
+HWY_EXPORT(softcap);
+HWY_EXPORT(softcap_grad);
 
 void add(const float* a, const float* b, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(add)(a, b, out, n);
@@ -70,6 +86,12 @@ void scale(const float* x, float factor, float* out, int64_t n) {
 }
 void scaled_difference(const float* a, const float* b, float factor, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(scaled_difference)(a, b, factor, out, n);
+}
+void softcap(const float* x, float cap, float* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(softcap)(x, cap, out, n);
+}
+void softcap_grad(const float* y, const float* dout, float cap, float* dx, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(softcap_grad)(y, dout, cap, dx, n);
 }
 
 }  // namespace weft::kernels

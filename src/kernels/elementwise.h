@@ -13,5 +13,8 @@ void div(const float* a, const float* b, float* out, int64_t n);
 void scale(const float* x, float factor, float* out, int64_t n);
 void scaled_difference(const float* a, const float* b, float factor, float* out,
                        int64_t n);  // (a - b) * factor
+// out = cap * tanh(x / cap); the gradient reads the output y.
+void softcap(const float* x, float cap, float* out, int64_t n);
+void softcap_grad(const float* y, const float* dout, float cap, float* dx, int64_t n);
 
 }  // namespace weft::kernels

@@ -5,9 +5,11 @@
 // values. With a causal mask one more input may follow: i32[.., t], the position of each row in its
 // sequence. A row at position p sees the p rows before it and itself. So several sequences can be
 // packed into one sample, one after another; each begins at position 0. With a causal mask, dims
-// may be a window w: a row sees the w - 1 rows before it and itself.
+// may be a window w: a row sees the w - 1 rows before it and itself. With a cap c, scores are
+// between -c and c.
 //
 //   for a block of rows:   S = Q K^T / sqrt(size)    P = softmax(S)    out = P V
+//   with a cap:            S = c tanh(S / c) before P, and in I dS *= 1 - (S / c)^2
 //   I:                     dV += P^T dout    dP = dout V^T    dS = P (dP - rowsum(P dP))
 //                          dQ = dS K / sqrt(size)    dK += dS^T Q / sqrt(size)
 //
@@ -72,7 +74,9 @@ class HeadKernel {
         grads_(scores_ + s_.rows * width_),
         first_side_(grads_ + s_.rows * width_),
         second_side_(first_side_ + row_ * width_),
-        factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))) {
+        capped_(second_side_ + row_ * width_),
+        factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))),
+        cap_(static_cast<float>(call.attrs->cap)) {
     if (!h_.first) return;
     copy_rows(h_.k, s_.rows, s_.size, s_.key_step, k_);
     copy_rows(h_.v, s_.rows, s_.size, s_.key_step, v_);
@@ -175,6 +179,41 @@ class HeadKernel {
     });
   }
 
+  // Calls body(place, count) for the floats of each column of the tile that are seen.
+  template <typename F>
+  void for_columns(const ScoreTile& tile, F&& body) const {
+    for_column_parts(tile, [&](int64_t c, int64_t end, int64_t row) {
+      for (; c < end; ++c) body((c - tile.begin) * width_ + row, width_ - row);
+    });
+  }
+
+  void make_scores(const ScoreTile& tile, const float* q) const {
+    make_tile(tile, k_, q, factor_);
+    if (cap_ == 0) return;
+    for_columns(tile, [&](int64_t at, int64_t count) {
+      kernels::softcap(tile.data + at, cap_, tile.data + at, count);
+    });
+  }
+
+  float* capped_of(const ScoreTile& tile) const { return capped_ + tile.begin * width_; }
+
+  // For uncap().
+  void keep_scores(const ScoreTile& tile) const {
+    if (cap_ == 0) return;
+    for_columns(tile, [&](int64_t at, int64_t count) {
+      std::copy_n(tile.data + at, count, capped_of(tile) + at);
+    });
+  }
+
+  // The gradients of capped scores become those of scores.
+  void uncap(const ScoreTile& grads) const {
+    if (cap_ == 0) return;
+    for_columns(grads, [&](int64_t at, int64_t count) {
+      float* place = grads.data + at;
+      kernels::softcap_grad(capped_of(grads) + at, place, cap_, place, count);
+    });
+  }
+
   // out (+)= factor * tile^T x, a row per row of the block. `x` has a row per column of the tile.
   void add_rows(const Tile& tile, const float* x, float* out, float factor) const {
     for_row_parts(tile, [&](int64_t row, int64_t end, int64_t columns) {
@@ -215,7 +254,7 @@ class HeadKernel {
     top.fill(-INFINITY);
     pack_block(h_.q + first * s_.step, rows, s_.step, q);
     for_tiles_of(first, scores_, [&](const ScoreTile& tile) {
-      make_tile(tile, k_, q, factor_);
+      make_scores(tile, q);
       kernels::raise_tops(tile, top.data());
     });
     for_tiles_of(first, scores_, [&](const Tile& tile) {
@@ -265,7 +304,8 @@ class HeadKernel {
     std::copy_n(h_.inverse + first, rows, inverse.data());
     pack_block(q, rows, s_.step, first_side_);
     for_tiles_of(first, scores_, [&](const ScoreTile& p) {
-      make_tile(p, k_, first_side_, factor_);
+      make_scores(p, first_side_);
+      keep_scores(p);
       kernels::probabilities(p, top.data(), inverse.data());
     });
   }
@@ -284,8 +324,10 @@ class HeadKernel {
       kernels::add_deviations(tile, p(tile), mean.data(), sums.data());
     });
     for (int64_t i = 0; i < width_; ++i) mean[i] += sums[i] + sums[width_ + i];
-    for_tiles_of(first, grads_,
-                 [&](const ScoreTile& tile) { kernels::score_grads(tile, p(tile), mean.data()); });
+    for_tiles_of(first, grads_, [&](const ScoreTile& tile) {
+      kernels::score_grads(tile, p(tile), mean.data());
+      uncap(tile);
+    });
   }
 
   // The order of the stream: heads, in a head columns, in a column rows.
@@ -309,13 +351,14 @@ class HeadKernel {
   int64_t width_, row_;  // floats per column of a block of scores, and per row in scratch
   float *k_, *v_;  // the head's keys and values, dense: their rows would share sets of a cache
   float *scores_, *grads_, *first_side_, *second_side_;
-  float factor_;
+  float* capped_;  // a block of scores; only with a cap
+  float factor_, cap_;
 };
 
 class Attention final : public Op {
  public:
   std::string_view name() const override { return "attention"; }
-  uint32_t reads() const override { return kCausal | kHeads | kFactor | kDims; }
+  uint32_t reads() const override { return kCausal | kHeads | kFactor | kCap | kDims; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
                          std::span<const Desc> weights) const override {
@@ -329,6 +372,7 @@ class Attention final : public Op {
     if (attrs.heads < 1)
       return Status(Code::invalid, cat("heads is ", attrs.heads, ", expected 1 or more"));
     WEFT_TRY(check_probability(attrs));
+    if (attrs.cap != 0) WEFT_TRY(check_cap(attrs));
     WEFT_TRY(check_window(attrs));
     const int64_t unit = int64_t{attrs.heads} * (packed ? 3 : 1);
     if (desc.shape.last() == 0 || desc.shape.last() % unit != 0)
@@ -362,12 +406,12 @@ class Attention final : public Op {
     const double window = std::min(rows, static_cast<double>(window_of(attrs)));
     const double seen = (attrs.flags & kCausal) ? window * (1 - window / (2 * rows)) : rows;
     const double product = 2 * static_cast<double>(out.elements()) * seen;
-    const double mask = attrs.factor > 0
-                            ? kDropoutFlops * rows * static_cast<double>(out.elements()) *
-                                  attrs.heads / static_cast<double>(out.shape.last())
-                            : 0;
-    return {.forward_flops = 2 * product + mask,
-            .input_flops = 5 * product + 2 * mask,
+    const double heads =
+        static_cast<double>(out.elements()) * attrs.heads / static_cast<double>(out.shape.last());
+    const double mask = attrs.factor > 0 ? kDropoutFlops * rows * heads : 0;
+    const double cap = attrs.cap > 0 ? kCapFlops * seen * heads : 0;
+    return {.forward_flops = 2 * product + mask + cap,
+            .input_flops = 5 * product + 2 * mask + cap,
             .weight_flops = 0};
   }
 

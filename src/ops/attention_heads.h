@@ -28,6 +28,7 @@ inline int64_t window_of(const Attrs& attrs) {
 struct Sizes {
   int64_t heads, rows, width, size, repeat, key_heads, step, key_step;
   int64_t samples, window;
+  bool capped;
   int64_t heads_of_whole, first_head;  // of the node that this is a piece of
 
   // Shapes of the inputs.
@@ -42,6 +43,7 @@ struct Sizes {
         key_step(keys ? keys->last() : step),
         samples(queries.elements(0, queries.rank - 2)),
         window(window_of(attrs)),
+        capped(attrs.cap > 0),
         heads_of_whole(attrs.section.whole ? attrs.section.whole / size : heads),
         first_head(attrs.section.begin / size) {}
 
@@ -57,9 +59,11 @@ struct Sizes {
     return std::clamp(std::min(affordable, padded(rows)), kLeastRows, kBlockRows);
   }
   int64_t groups() const { return std::min(kGroups, key_heads_in_all()); }
-  // Keys and values, two blocks of scores, two of rows of q, dout or a result.
+  // Keys and values, two blocks of scores, two of rows of q, dout or a result, one of capped
+  // scores.
   int64_t group_floats() const {
-    return 2 * (rows * padded(size) + block_rows() * (rows + padded(size)));
+    return 2 * (rows * padded(size) + block_rows() * (rows + padded(size))) +
+           (capped ? block_rows() * rows : 0);
   }
 };
 

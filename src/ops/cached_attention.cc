@@ -2,7 +2,8 @@
 // state of the node, so that later tokens of the sequence can attend to them. Inputs: queries, keys
 // and values side by side f32[.., 3 d], or three inputs f32[.., d], f32[.., e] and f32[.., e]; then
 // i32[..] positions and i32[..] sequences. dims: sequences, positions of each, and perhaps a
-// window: to how many tokens one attends, itself included. Output: f32[.., d].
+// window: to how many tokens one attends, itself included. With a cap c, scores s are c tanh(s /
+// c). Output: f32[.., d].
 //
 // There are heads heads of queries and e / (d / heads) of keys and values, which groups of queries
 // share. A row with sequence -1 is padding, and its output is 0. The tokens of a sequence come in
@@ -94,7 +95,8 @@ class Kernel {
       : call_(call),
         s_(call),
         lengths_(call.state[2].i32()),
-        factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))) {}
+        factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))),
+        cap_(static_cast<float>(call.attrs->cap)) {}
 
   Status run() {
     std::fill_n(call_.out.f32(), s_.rows * s_.width, 0.0f);
@@ -215,6 +217,7 @@ class Kernel {
       const int64_t seen = run.position + first + i / s_.shared + 1;
       const int64_t start = std::max(begin, seen - s_.window);
       float* row = scores + i * step;
+      if (cap_ > 0) kernels::softcap(row + start, cap_, row + start, seen - start);
       inverse[i] = 1 / kernels::exponentials_of_row(row + start, seen - start);
       std::fill(row + begin, row + start, 0.0f);
       std::fill(row + seen, row + n, 0.0f);
@@ -252,13 +255,13 @@ class Kernel {
   const Call& call_;
   const Sizes s_;
   int32_t* lengths_;
-  const float factor_;
+  const float factor_, cap_;
 };
 
 class CachedAttention final : public Op {
  public:
   std::string_view name() const override { return "cached_attention"; }
-  uint32_t reads() const override { return kHeads | kDims | kBf16Cache; }
+  uint32_t reads() const override { return kHeads | kCap | kDims | kBf16Cache; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
                          std::span<const Desc> weights) const override {
@@ -293,6 +296,7 @@ class CachedAttention final : public Op {
                     cat("heads is ", attrs.heads, ", expected a divisor of the width ",
                         packed ? "of a third of " : "of ", "input 0 ", in[0].desc.text()));
     if (!packed) WEFT_TRY(check_shared(in, width / attrs.heads, attrs.heads));
+    if (attrs.cap != 0) WEFT_TRY(check_cap(attrs));
     if (!are_sizes(attrs.dims))
       return Status(Code::invalid,
                     cat("dims is ", attrs.dims.text(),
@@ -316,8 +320,11 @@ class CachedAttention final : public Op {
     const auto length = static_cast<double>(attrs.dims[1]);
     const double window =
         attrs.dims.rank > 2 ? std::min(length, static_cast<double>(attrs.dims[2])) : length;
-    return {.forward_flops =
-                4.0 * static_cast<double>(out.elements()) * window * (1 - window / (2 * length)),
+    const double seen = window * (1 - window / (2 * length));
+    const double heads =
+        static_cast<double>(out.elements()) * attrs.heads / static_cast<double>(out.shape.last());
+    const double cap = attrs.cap > 0 ? kCapFlops * seen * heads : 0;
+    return {.forward_flops = 4.0 * static_cast<double>(out.elements()) * seen + cap,
             .input_flops = 0,
             .weight_flops = 0};
   }

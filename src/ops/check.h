@@ -71,6 +71,16 @@ inline Status check_same_as(const Operand& expected, const Operand& operand, int
   return {};
 }
 
+// Operations per element of softcap.
+constexpr double kCapFlops = 32;
+
+inline Status check_cap(const Attrs& attrs) {
+  constexpr double kLeast = 1e-30, kMost = 1e30;  // a float contains them and their inverses
+  if (attrs.cap >= kLeast && attrs.cap <= kMost) return {};
+  return Status(Code::invalid,
+                cat("cap is ", attrs.cap, ", expected a number from ", kLeast, " to ", kMost));
+}
+
 inline Status check_same(std::span<const Operand> in, int port) {
   return check_same_as(in[0], in[static_cast<size_t>(port)], port);
 }

@@ -4,8 +4,9 @@
 //   layer_norm  (x - mean) / sqrt(variance + epsilon) * gamma + beta
 //   rms_norm    x / sqrt(mean(x^2) + epsilon) * gamma
 //
-// Weight 0 is gamma, weight 1 is beta. Stash: the inverse of the root and, for layer_norm, the
-// mean, one each per row and group.
+// Weight 0 is gamma or, with kUnitOffset, gamma - 1; weight 1 is beta. Stash: the inverse of the
+// root and, for layer_norm, the mean, one each per row and group.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/columns.h"
@@ -24,7 +25,7 @@ class Norm final : public Op {
   explicit Norm(bool centered) : centered_(centered) {}
 
   std::string_view name() const override { return centered_ ? "layer_norm" : "rms_norm"; }
-  uint32_t reads() const override { return kFactor; }
+  uint32_t reads() const override { return centered_ ? kFactor : kFactor | kUnitOffset; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
                          std::span<const Desc> weights) const override {
@@ -52,7 +53,10 @@ class Norm final : public Op {
       --per_row.shape.rank;
     else
       per_row.shape[x.shape.rank - 1] = width / n;
-    return Inferred{.out = x, .stash = std::vector<Desc>(centered_ ? 2 : 1, per_row), .scratch = 0};
+    const bool offset = (attrs.flags & kUnitOffset) != 0;
+    return Inferred{.out = x,
+                    .stash = std::vector<Desc>(centered_ ? 2 : 1, per_row),
+                    .scratch = offset ? expected.bytes() : 0};
   }
 
   Uses uses_input(const Attrs&) const override { return {.in = 1, .out = false, .stash = true}; }
@@ -67,14 +71,15 @@ class Norm final : public Op {
   Status forward(const Call& call) const override {
     const auto [rows, n] = size(call.out, call.weights[0]);
     const float eps = static_cast<float>(call.attrs->factor);
+    const float* gamma = gamma_of(call);
     for_ranges(*call.tiles, rows, tile_rows(n), [&, n = n](int64_t begin, int64_t end) {
       const float* x = call.in[0].f32() + begin * n;
       float *out = call.out.f32() + begin * n, *root = rstd(call) + begin;
       if (centered_)
-        kernels::layer_norm(x, call.weights[0].f32(), call.weights[1].f32(), eps, end - begin, n,
-                            out, mean(call, begin), root);
+        kernels::layer_norm(x, gamma, call.weights[1].f32(), eps, end - begin, n, out,
+                            mean(call, begin), root);
       else
-        kernels::rms_norm(x, call.weights[0].f32(), eps, end - begin, n, out, root);
+        kernels::rms_norm(x, gamma, eps, end - begin, n, out, root);
     });
     return {};
   }
@@ -82,10 +87,11 @@ class Norm final : public Op {
   Status input_grad(const Call& call) const override {
     if (!call.din[0]) return {};
     const auto [rows, n] = size(call.dout, call.weights[0]);
+    const float* gamma = gamma_of(call);
     for_ranges(*call.tiles, rows, tile_rows(n), [&, n = n](int64_t begin, int64_t end) {
-      kernels::norm_grad(call.in[0].f32() + begin * n, call.weights[0].f32(),
-                         call.dout.f32() + begin * n, mean(call, begin), rstd(call) + begin,
-                         end - begin, n, call.din[0].f32() + begin * n);
+      kernels::norm_grad(call.in[0].f32() + begin * n, gamma, call.dout.f32() + begin * n,
+                         mean(call, begin), rstd(call) + begin, end - begin, n,
+                         call.din[0].f32() + begin * n);
     });
     return {};
   }
@@ -104,6 +110,14 @@ class Norm final : public Op {
   }
 
  private:
+  static const float* gamma_of(const Call& call) {
+    const View& weight = call.weights[0];
+    if (!(call.attrs->flags & kUnitOffset)) return weight.f32();
+    auto* const out = static_cast<float*>(call.scratch);
+    std::transform(weight.f32(), weight.f32() + weight.desc.elements(), out,
+                   [](float w) { return 1 + w; });
+    return out;
+  }
   float* mean(const Call& call, int64_t row) const {
     return centered_ ? call.stash[0].f32() + row : nullptr;
   }

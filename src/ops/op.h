@@ -59,6 +59,7 @@ struct Attrs {
   int64_t end = 0;
   double factor = 0;  // scale: factor; norms: epsilon; dropout, attention: probability of dropout;
                       // softmax_cross_entropy: label smoothing; rope: of the result, 0 is 1
+  double cap = 0;     // softcap; attention, cached_attention: of scores, 0: none
   Shape dims{};  // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d:
                  // stride, padding, dilation; mean, sum, max: axes; conv2d: these and groups;
                  // max_pool, average_pool: size, stride, padding; attention: window;
@@ -77,7 +78,8 @@ enum AttrFlag : uint32_t {
   kOutIn = 4,   // linear: weight stored [out, in]; otherwise [in, out]
   kPositions =
       8,  // embedding: look up the position along the last axis of the indices, not the index
-  kBf16Cache = 16,  // cached_attention: keys and values are kept in bf16
+  kBf16Cache = 16,   // cached_attention: keys and values are kept in bf16
+  kUnitOffset = 32,  // rms_norm: the scale is 1 + the weight
   // The other fields, for Op::reads.
   kAxis = 256,
   kHeads = 512,
@@ -87,6 +89,7 @@ enum AttrFlag : uint32_t {
   kOver = 8192,
   kCoordinates = 16384,
   kFrequencies = 32768,
+  kCap = 65536,
 };
 
 // One operand at build time. `batched`: dimension 0 is a multiple of the number of samples, so no

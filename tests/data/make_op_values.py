@@ -16,7 +16,7 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_platforms", "cpu")
 rng = np.random.default_rng(20)
 
-TANH, CAUSAL, OUT_IN, POSITIONS = 1, 2, 4, 8
+TANH, CAUSAL, OUT_IN, POSITIONS, UNIT_OFFSET = 1, 2, 4, 8, 32
 cases = []
 
 
@@ -246,6 +246,25 @@ case("rope part of a head", "rope", rope(2, [1.0, 0.25, 0.0625], 1.5), [normal(2
 case("rope positions", "rope", rope(2, [0.5, 0.125]), [normal(2, 5, 8), integers(0, 60, 2, 5)], heads=2, frequencies=[0.5, 0.125])
 case("rms norm of groups", "rms_norm", lambda x, w: (x[0].reshape(2, 3, 4, 5) / jnp.sqrt(jnp.mean(
     x[0].reshape(2, 3, 4, 5) ** 2, axis=-1, keepdims=True) + 1e-5) * w[0]).reshape(2, 3, 20), [normal(2, 3, 20)], [normal(5)], factor=1e-5)
+
+
+def capped(x, cap):
+    return cap * jnp.tanh(x / cap)
+
+
+def capped_attention(heads, cap):
+    def forward(x, _):
+        q, k, v = [y.reshape(*y.shape[:-1], heads, -1) for y in jnp.split(x[0], 3, axis=-1)]
+        scores = capped(jnp.einsum("bqhe,bkhe->bhqk", q, k) / q.shape[-1] ** 0.5, cap)
+        seen = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+        return jnp.einsum("bhqk,bkhe->bqhe", jax.nn.softmax(jnp.where(seen, scores, -jnp.inf)), v).reshape(*x[0].shape[:-1], -1)
+    return forward
+
+
+case("softcap", "softcap", lambda x, _: capped(x[0], 2.5), [4 * normal(4, 9)], cap=2.5)
+case("attention capped", "attention", capped_attention(2, 1.5), [2 * normal(2, 6, 24)], heads=2, flags=CAUSAL, cap=1.5)
+case("rms norm with unit offset", "rms_norm", lambda x, w: x[0] / jnp.sqrt(jnp.mean(x[0] ** 2, axis=-1, keepdims=True) + 1e-5) * (1 + w[0]),
+     [normal(2, 3, 19)], [normal(19)], factor=1e-5, flags=UNIT_OFFSET)
 
 path = pathlib.Path(__file__).with_name("op_values.json")
 lines = [json.dumps(row, separators=(",", ":")) for row in cases]

@@ -57,7 +57,9 @@ std::vector<double> ref_cached_attention(const RefCall& c) {
         double score = 0;
         for (int64_t e = 0; e < rows.size(); ++e)
           score += rows.value(0, row, first + e) * rows.value(1, other, key + e);
-        const double weight = std::exp(score / std::sqrt(static_cast<double>(rows.size())));
+        score /= std::sqrt(static_cast<double>(rows.size()));
+        if (c.attrs.cap > 0) score = c.attrs.cap * std::tanh(score / c.attrs.cap);
+        const double weight = std::exp(score);
         sum += weight;
         for (size_t e = 0; e < result.size(); ++e)
           result[e] += weight * rows.value(2, other, key + static_cast<int64_t>(e));

@@ -2,24 +2,6 @@
 
 namespace weft::test {
 
-namespace {
-
-std::vector<int32_t> counting(int32_t from, int32_t to) {
-  std::vector<int32_t> out;
-  for (int32_t i = from; i < to; ++i) out.push_back(i);
-  return out;
-}
-
-// The positions of sequences of these lengths, one after another.
-std::vector<int32_t> sequences(const std::vector<int32_t>& lengths) {
-  std::vector<int32_t> out;
-  for (const int32_t length : lengths)
-    for (const int32_t position : counting(0, length)) out.push_back(position);
-  return out;
-}
-
-}  // namespace
-
 // Odd sizes leave tails in vectors; the large cases are cut into several tiles.
 std::vector<OpCase> op_cases() {
   std::vector<OpCase> out = {
@@ -28,100 +10,6 @@ std::vector<OpCase> op_cases() {
       {.name = "add/four",
        .op = "add",
        .in = {floats({3, 5}), floats({3, 5}), floats({3, 5}), floats({3, 5})}},
-      {.name = "attention/packed",
-       .op = "attention",
-       .attrs = {.heads = 2},
-       .in = {batch({2, 5, 18})}},
-      {.name = "attention/causal",
-       .op = "attention",
-       .attrs = {.heads = 3, .flags = kCausal},
-       .in = {batch({2, 7, 45})}},
-      {.name = "attention/three inputs",
-       .op = "attention",
-       .attrs = {.heads = 2},
-       .in = {batch({2, 6, 8}), batch({2, 6, 8}), batch({2, 6, 8})}},
-      {.name = "attention/grouped queries",
-       .op = "attention",
-       .attrs = {.heads = 4, .flags = kCausal},
-       .in = {batch({2, 70, 24}), batch({2, 70, 12}), batch({2, 70, 12})}},
-      {.name = "attention/one head of keys, dropout",
-       .op = "attention",
-       .attrs = {.heads = 3, .factor = 0.2},
-       .in = {batch({2, 7, 15}), batch({2, 7, 5}), batch({2, 7, 5})}},
-      {.name = "attention/several blocks",
-       .op = "attention",
-       .attrs = {.heads = 2, .flags = kCausal},
-       .in = {batch({2, 70, 24})}},
-      {.name = "attention/positions",
-       .op = "attention",
-       .attrs = {.heads = 3, .flags = kCausal},
-       .in = {batch({2, 7, 45}), int_batch({2, 7})},
-       .ints = {sequences({3, 2, 1, 1, 7})}},
-      {.name = "attention/positions, several blocks",
-       .op = "attention",
-       .attrs = {.heads = 4, .flags = kCausal},
-       .in = {batch({2, 200, 24}), batch({2, 200, 12}), batch({2, 200, 12}), int_batch({2, 200})},
-       .ints = {sequences({3, 67, 2, 78, 50, 64, 136})}},
-      {.name = "attention/positions, dropout",
-       .op = "attention",
-       .attrs = {.heads = 2, .flags = kCausal, .factor = 0.2},
-       .in = {batch({2, 70, 24}), int_batch({2, 70})},
-       .ints = {sequences({20, 45, 5, 69, 1})}},
-      {.name = "attention/window",
-       .op = "attention",
-       .attrs = {.heads = 3, .flags = kCausal, .dims = {3}},
-       .in = {batch({2, 7, 45})}},
-      {.name = "attention/window of one row",
-       .op = "attention",
-       .attrs = {.heads = 2, .flags = kCausal, .dims = {1}},
-       .in = {batch({2, 7, 12})}},
-      {.name = "attention/window, several blocks",
-       .op = "attention",
-       .attrs = {.heads = 4, .flags = kCausal, .dims = {70}},
-       .in = {batch({2, 200, 24}), batch({2, 200, 12}), batch({2, 200, 12})}},
-      {.name = "attention/window, positions, dropout",
-       .op = "attention",
-       .attrs = {.heads = 2, .flags = kCausal, .factor = 0.2, .dims = {9}},
-       .in = {batch({2, 70, 24}), int_batch({2, 70})},
-       .ints = {sequences({20, 45, 5, 69, 1})}},
-      {.name = "attention/dropout",
-       .op = "attention",
-       .attrs = {.heads = 2, .factor = 0.4},
-       .in = {batch({2, 5, 18})}},
-      {.name = "attention/dropout in several blocks",
-       .op = "attention",
-       .attrs = {.heads = 2, .flags = kCausal, .factor = 0.2},
-       .in = {batch({2, 70, 24})}},
-      {.name = "attention/dropout of some heads",
-       .op = "attention",
-       .attrs = {.heads = 2, .factor = 0.4, .section = {.axis = 2, .begin = 3, .whole = 12}},
-       .in = {batch({2, 5, 18})}},
-      {.name = "attention/dropout, not training",
-       .op = "attention",
-       .attrs = {.heads = 2, .factor = 0.4},
-       .in = {batch({2, 5, 18})},
-       .training = false},
-      {.name = "cached_attention/packed",
-       .op = "cached_attention",
-       .attrs = {.heads = 2, .dims = {3, 7}},
-       .in = {batch({8, 18}), int_batch({8}), int_batch({8})},
-       .ints = {{0, 1, 0, 2, 9, 0, 1, 3}, {2, 2, 0, 2, -1, 1, 1, 2}}},
-      {.name = "cached_attention/shared keys",
-       .op = "cached_attention",
-       .attrs = {.heads = 6, .dims = {1, 80}},
-       .in = {batch({70, 30}), batch({70, 10}), batch({70, 10}), int_batch({70}), int_batch({70})},
-       .ints = {counting(0, 70), std::vector<int32_t>(70, 0)}},
-      {.name = "cached_attention/window",
-       .op = "cached_attention",
-       .attrs = {.heads = 6, .dims = {1, 80, 5}},
-       .in = {batch({70, 30}), batch({70, 10}), batch({70, 10}), int_batch({70}), int_batch({70})},
-       .ints = {counting(0, 70), std::vector<int32_t>(70, 0)}},
-      {.name = "cached_attention/bf16",
-       .op = "cached_attention",
-       .attrs = {.heads = 2, .flags = kBf16Cache, .dims = {2, 20}},
-       .in = {batch({20, 24}), int_batch({20}), int_batch({20})},
-       .tolerance = 2e-2,
-       .ints = {counting(0, 20), std::vector<int32_t>(20, 1)}},
       {.name = "concat/last",
        .op = "concat",
        .attrs = {.axis = 2},
@@ -303,6 +191,8 @@ std::vector<OpCase> op_cases() {
        .op = "slice",
        .attrs = {.axis = 1, .begin = 10, .end = 900},
        .in = {batch({40, 1000})}},
+      {.name = "softcap/odd", .op = "softcap", .attrs = {.cap = 1.5}, .in = {batch({3, 67})}},
+      {.name = "softcap/large", .op = "softcap", .attrs = {.cap = 30}, .in = {batch({4, 5003})}},
       {.name = "softmax/small", .op = "softmax", .in = {batch({3, 5, 7})}},
       {.name = "softmax/wide", .op = "softmax", .in = {batch({2, 1003})}},
       {.name = "softmax/large", .op = "softmax", .in = {batch({300, 67})}},
@@ -405,6 +295,17 @@ std::vector<OpCase> op_cases() {
        .attrs = {.factor = 1e-5},
        .in = {batch({3, 5, 21})},
        .weights = {weight({7})}},
+      {.name = "rms_norm/unit offset",
+       .op = "rms_norm",
+       .attrs = {.flags = kUnitOffset, .factor = 1e-5},
+       .in = {batch({3, 5, 13})},
+       .weights = {weight({13})}},
+      {.name = "rms_norm/unit offset, groups",
+       .op = "rms_norm",
+       .attrs = {.flags = kUnitOffset, .factor = 1e-5},
+       .in = {batch({150, 140})},
+       .weights = {weight({70})},
+       .tolerance = 3e-5},
       {.name = "rope/part of a head",
        .op = "rope",
        .attrs = {.heads = 3, .factor = 1.5, .frequencies = {1, 0.3f, 0.01f}},
@@ -491,8 +392,8 @@ std::vector<OpCase> op_cases() {
        .tolerance = 3e-5,
        .high = 2},
   };
-  const std::vector<OpCase> images = image_cases();
-  out.insert(out.end(), images.begin(), images.end());
+  for (const std::vector<OpCase>& more : {attention_cases(), image_cases()})
+    out.insert(out.end(), more.begin(), more.end());
   return out;
 }
 

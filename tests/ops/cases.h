@@ -42,6 +42,8 @@ inline Operand int_batch(Shape shape) { return {{DType::i32, shape}, true}; }
 inline Desc weight(Shape shape) { return {DType::f32, shape}; }
 
 std::vector<OpCase> op_cases();
+// The part of them in attention_cases.cc.
+std::vector<OpCase> attention_cases();
 // The part of them in image_cases.cc: ops that move a window over rows or images.
 std::vector<OpCase> image_cases();
 std::vector<BadCase> bad_cases();

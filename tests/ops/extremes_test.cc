@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/rng.h"
 #include "ops/runner.h"
@@ -220,6 +221,15 @@ TEST(Extremes, ReluKeepsZerosAndWhatIsNoNumber) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(numbers(r.din[0], DType::f32)[i], 0) << x[i];
 }
 
+TEST(Extremes, SoftcapStaysWithinItsCap) {
+  const std::vector<float> x = {-0.0f, 0.0f, -1e30f, 1e30f, -kInfinity, kInfinity, NAN};
+  const std::vector<float> expected = {-0.0f, 0.0f, -3.0f, 3.0f, -3.0f, 3.0f, NAN};
+  const Shape shape{1, static_cast<int64_t>(x.size())};
+  const Results r = run_float(problem_of("softcap", {.cap = 3}, {shape}, {x}));
+  EXPECT_TRUE(r.out == bytes_of(expected));
+  for (size_t i = 2; i < 6; ++i) EXPECT_EQ(numbers(r.din[0], DType::f32)[i], 0) << x[i];
+}
+
 // One token attends to itself only.
 TEST(Extremes, AttentionOfOneTokenHasNoGradientOfQueriesAndKeys) {
   for (const double dropout : {0.0, 0.4})
@@ -237,11 +247,12 @@ TEST(Extremes, AttentionOfOneTokenHasNoGradientOfQueriesAndKeys) {
 }
 
 TEST(Extremes, AttentionOfTheFirstCausalRowHasNoGradientOfItsQuery) {
-  for (const double dropout : {0.0, 0.3}) {
+  const std::pair<double, double> choices[] = {{0, 0}, {0.3, 0}, {0, 2}};
+  for (const auto& [dropout, cap] : choices) {
     constexpr int64_t kRows = 70, kWidth = 12, kSamples = 3;
     const Shape shape{kSamples, kRows, kWidth};
     const int64_t n = shape.elements();
-    const Attrs attrs{.heads = 3, .flags = kCausal, .factor = dropout};
+    const Attrs attrs{.heads = 3, .flags = kCausal, .factor = dropout, .cap = cap};
     const Results r = run_float(problem_of("attention", attrs, {shape, shape, shape},
                                            {normals(n, 1), normals(n, 2), normals(n, 3)}));
     const std::vector<double> dq = numbers(r.din[0], DType::f32);

@@ -49,6 +49,7 @@ Problem problem_of(const json& row) {
   p.attrs.begin = attrs.value("begin", int64_t{0});
   p.attrs.end = attrs.value("end", int64_t{0});
   p.attrs.factor = attrs.value("factor", 0.0);
+  p.attrs.cap = attrs.value("cap", 0.0);
   p.attrs.frequencies = attrs.value("frequencies", std::vector<float>());
   if (attrs.contains("dims")) p.attrs.dims = shape_of(attrs["dims"]);
   for (const json& tensor : row["in"]) {

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "ops/cached_attention_reference.h"
 #include "ops/image_reference.h"
+#include "ops/norm_reference.h"
 
 namespace weft::test {
 
@@ -92,6 +93,11 @@ Values scale(const RefCall& c) {
   return each(c.in[0].v, [&](double x) { return x * c.attrs.factor; });
 }
 
+double capped(double x, double cap) { return cap * std::tanh(x / cap); }
+Values softcap(const RefCall& c) {
+  return each(c.in[0].v, [&](double x) { return capped(x, c.attrs.cap); });
+}
+
 Values gelu(const RefCall& c) {
   return each(c.in[0].v, [&](double x) {
     if (c.attrs.flags & kTanh)
@@ -136,24 +142,6 @@ Values softmax_cross_entropy(const RefCall& c) {
   return {sum};
 }
 
-Values layer_norm(const RefCall& c) {
-  Values out = c.in[0].v;
-  const int64_t n = static_cast<int64_t>(c.weights[0].v.size());
-  for (size_t row = 0; row < out.size(); row += static_cast<size_t>(n)) {
-    double mean = 0, variance = 0;
-    for (int64_t i = 0; i < n; ++i)
-      mean += out[row + static_cast<size_t>(i)] / static_cast<double>(n);
-    for (int64_t i = 0; i < n; ++i)
-      variance += std::pow(out[row + static_cast<size_t>(i)] - mean, 2) / static_cast<double>(n);
-    for (int64_t i = 0; i < n; ++i) {
-      double& x = out[row + static_cast<size_t>(i)];
-      x = (x - mean) / std::sqrt(variance + c.attrs.factor) * at(c.weights[0].v, i) +
-          at(c.weights[1].v, i);
-    }
-  }
-  return out;
-}
-
 // The elements that each element of the output reduces.
 std::vector<Values> reduced(const RefCall& c) {
   const Shape &shape = c.in[0].shape, &dims = c.attrs.dims;
@@ -185,18 +173,6 @@ Values sum_loss(const RefCall& c) { return {total(c.in[0].v)}; }
 
 Values binary_cross_entropy(const RefCall& c) {
   return {total(pairs(c, [](double x, double t) { return softplus(x) - x * t; }))};
-}
-
-Values rms_norm(const RefCall& c) {
-  Values out = c.in[0].v;
-  const auto n = c.weights[0].v.size();
-  for (size_t row = 0; row < out.size(); row += n) {
-    double squares = 0;
-    for (size_t i = 0; i < n; ++i) squares += out[row + i] * out[row + i];
-    const double root = std::sqrt(squares / static_cast<double>(n) + c.attrs.factor);
-    for (size_t i = 0; i < n; ++i) out[row + i] *= c.weights[0].v[i] / root;
-  }
-  return out;
 }
 
 Values slice(const RefCall& c) {
@@ -369,6 +345,7 @@ Values attention(const RefCall& c) {
           for (int64_t e = first; e < first + size; ++e)
             at(p, j) += value(0, base + i, e) * value(1, base + j, e);
           at(p, j) /= std::sqrt(static_cast<double>(size));
+          if (c.attrs.cap > 0) at(p, j) = capped(at(p, j), c.attrs.cap);
         }
         softmax_row(p.data() + begin, end - begin);
         if (c.training && c.attrs.factor > 0)
@@ -463,7 +440,7 @@ RefForward find_reference(const std::string& op) {
       {"embedding", embedding},
       {"exp", unary<std::exp>},
       {"gelu", gelu},
-      {"layer_norm", layer_norm},
+      {"layer_norm", ref_layer_norm},
       {"linear", linear},
       {"log", unary<std::log>},
       {"low_rank", low_rank},
@@ -472,7 +449,7 @@ RefForward find_reference(const std::string& op) {
       {"max", reduce<greatest>},
       {"sum", reduce<total>},
       {"sum_loss", sum_loss},
-      {"rms_norm", rms_norm},
+      {"rms_norm", ref_rms_norm},
       {"rope", rope},
       {"binary_cross_entropy", binary_cross_entropy},
       {"mse", mse},
@@ -484,6 +461,7 @@ RefForward find_reference(const std::string& op) {
       {"sigmoid", unary<sigmoid>},
       {"silu", unary<silu>},
       {"slice", slice},
+      {"softcap", softcap},
       {"softmax", softmax},
       {"softmax_cross_entropy", softmax_cross_entropy},
       {"softplus", unary<softplus>},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -39,8 +40,9 @@ class Memory {
 };
 
 // What attention makes of `rows` tokens.
-std::vector<float> whole(std::vector<float>& qkv, int64_t rows, int64_t window) {
+std::vector<float> whole(std::vector<float>& qkv, int64_t rows, int64_t window, double cap) {
   Attrs attrs;
+  attrs.cap = cap;
   attrs.heads = kHeads;
   attrs.dims = {window};
   attrs.flags = kCausal;
@@ -75,7 +77,9 @@ struct Token {
 // A node with its state.
 class Cache {
  public:
-  Cache(int64_t sequences, int64_t length, uint32_t flags = 0, int64_t window = INT32_MAX) {
+  Cache(int64_t sequences, int64_t length, uint32_t flags = 0, int64_t window = INT32_MAX,
+        double cap = 0) {
+    attrs_.cap = cap;
     attrs_.heads = kHeads;
     attrs_.flags = flags;
     attrs_.dims = {sequences, length, window};
@@ -134,8 +138,8 @@ class Cache {
 // The rows of two texts, in calls of `chunk` tokens, alternately.
 std::vector<std::vector<float>> in_chunks(const std::vector<float>& first,
                                           const std::vector<float>& second, int64_t rows,
-                                          int64_t chunk, Tiles& tiles, int64_t window) {
-  Cache cache(3, rows + 5, 0, window);
+                                          int64_t chunk, Tiles& tiles, int64_t window, double cap) {
+  Cache cache(3, rows + 5, 0, window, cap);
   std::vector<std::vector<float>> out(2);
   const std::vector<float>* texts[] = {&first, &second};
   for (int64_t begin = 0; begin < rows; begin += chunk) {
@@ -165,14 +169,18 @@ TEST(CachedAttention, HasTheBitsOfAttentionForAnyChunksAndThreads) {
   std::vector<float> first = random(kRows * kWidth, 1), second = random(kRows * kWidth, 2);
   SerialTiles serial;
   test::ThreadedTiles threads(4);
-  for (const int64_t window : {1, 2, 40, 64, 65, 101, 149, 150, 1000}) {
-    const std::vector<float> expected[] = {whole(first, kRows, window),
-                                           whole(second, kRows, window)};
+  const std::pair<int64_t, double> choices[] = {{1, 0},   {2, 0},   {40, 0},  {64, 0},
+                                                {65, 0},  {101, 0}, {149, 0}, {150, 0},
+                                                {150, 1}, {40, 1},  {1000, 0}};
+  for (const auto& [window, cap] : choices) {
+    const std::vector<float> expected[] = {whole(first, kRows, window, cap),
+                                           whole(second, kRows, window, cap)};
     for (const int64_t chunk : {1, 3, 16, 64, 150})
       for (Tiles* tiles : {static_cast<Tiles*>(&serial), static_cast<Tiles*>(&threads)}) {
-        const auto made = in_chunks(first, second, kRows, chunk, *tiles, window);
-        EXPECT_TRUE(made[0] == expected[0]) << "chunks of " << chunk << ", window " << window;
-        EXPECT_TRUE(made[1] == expected[1]) << "chunks of " << chunk << ", window " << window;
+        const auto made = in_chunks(first, second, kRows, chunk, *tiles, window, cap);
+        for (size_t text = 0; text < 2; ++text)
+          EXPECT_TRUE(made[text] == expected[text])
+              << "chunks of " << chunk << ", window " << window << ", cap " << cap;
       }
   }
 }

@@ -66,6 +66,7 @@ class weft_node_config(ctypes.Structure):
         ("coordinates", ctypes.POINTER(ctypes.c_int32)),
         ("frequencies", ctypes.POINTER(ctypes.c_float)),
         ("n_frequencies", ctypes.c_uint32),
+        ("cap", ctypes.c_double),
     ]
 
 

@@ -54,6 +54,7 @@ class NodeFlags(enum.IntFlag):
     OUT_IN = 4  # linear: the weight is stored as [out, in], not [in, out]
     POSITIONS = 8  # embedding: look up positions along the last axis of the indices, not the indices
     BF16_CACHE = 16  # cached_attention: keys and values are kept in bf16
+    UNIT_OFFSET = 32  # rms_norm: the scale is 1 + the parameter
 
 
 class CutFlags(enum.IntFlag):

@@ -126,9 +126,10 @@ class Model(Object):
         """The values joined along an axis, which is not the samples."""
         return self.node("concat", *values, name=name, axis=axis % len(values[0].shape))
 
-    def attention(self, q: Value, k: Value, v: Value, heads: int, *, causal: bool = False, dropout: float = 0.0, name: Optional[str] = None) -> Value:
+    def attention(self, q: Value, k: Value, v: Value, heads: int, *, causal: bool = False, dropout: float = 0.0, cap: float = 0.0,
+                  name: Optional[str] = None) -> Value:
         """Attention over separate queries, keys and values; Value.attention() is for those that are side by side."""
-        return self.node("attention", q, k, v, name=name, heads=heads, flags=2 if causal else 0, factor=dropout)
+        return self.node("attention", q, k, v, name=name, heads=heads, flags=2 if causal else 0, factor=dropout, cap=cap)
 
     def op(self, op: Op) -> None:
         """Makes an op of the program available under its name, for node() and for the processes of a run."""
@@ -160,9 +161,9 @@ class Model(Object):
             made.append(self.parameter(name + ".bias", bias))
         return name, made
 
-    def _norm(self, name: Optional[str], op: str, width: int, bias: bool) -> Tuple[str, List[Parameter]]:
+    def _norm(self, name: Optional[str], op: str, width: int, bias: bool, value: float = 1.0) -> Tuple[str, List[Parameter]]:
         name = self._name(name, op)
-        made = [self.parameter(name + ".weight", (width,), "constant", 1.0)]
+        made = [self.parameter(name + ".weight", (width,), "constant", value)]
         if bias:
             made.append(self.parameter(name + ".bias", (width,)))
         return name, made

@@ -85,6 +85,10 @@ class Value:
     def scale(self, factor: float, name: Optional[str] = None) -> "Value":
         return self.model.node("scale", self, name=name, factor=factor)
 
+    def softcap(self, cap: float, name: Optional[str] = None) -> "Value":
+        """cap * tanh(x / cap), which lies between -cap and cap."""
+        return self.model.node("softcap", self, name=name, cap=cap)
+
     def dropout(self, probability: float, name: Optional[str] = None) -> "Value":
         """In training steps, sets each element to 0 with this probability; otherwise the identity."""
         return self.model.node("dropout", self, name=name, factor=probability)
@@ -180,9 +184,10 @@ class Value:
         """Layer normalization over the last axis with the new parameters NAME.weight, 1, and NAME.bias, 0."""
         return self._layer("layer_norm", name, self.model._norm(name, "layer_norm", self.shape[-1], True), factor=epsilon)
 
-    def rms_norm(self, *, epsilon: float = 1e-5, name: Optional[str] = None) -> "Value":
-        """x / sqrt(mean(x^2) + epsilon) over the last axis, times the new parameter NAME.weight, 1."""
-        return self._layer("rms_norm", name, self.model._norm(name, "rms_norm", self.shape[-1], False), factor=epsilon)
+    def rms_norm(self, *, epsilon: float = 1e-5, unit_offset: bool = False, name: Optional[str] = None) -> "Value":
+        """x / sqrt(mean(x^2) + epsilon) over the last axis, times the new parameter NAME.weight, 1, or with `unit_offset` times 1 + it, 0."""
+        made = self.model._norm(name, "rms_norm", self.shape[-1], False, 0.0 if unit_offset else 1.0)
+        return self._layer("rms_norm", name, made, factor=epsilon, flags=NodeFlags.UNIT_OFFSET if unit_offset else 0)
 
     def conv1d(self, channels: int, size: int, *, stride: int = 1, padding: int = 0, dilation: int = 1, bias: bool = True, std: float = 0.02,
                name: Optional[str] = None) -> "Value":
@@ -208,15 +213,15 @@ class Value:
         """The mean of each window of images [.., h, w, c]. Default of `stride`: `size`."""
         return self.model.node("average_pool", self, name=name, dims=[size, stride or size, padding])
 
-    def attention(self, heads: int, *, causal: bool = False, dropout: float = 0.0, name: Optional[str] = None) -> "Value":
-        """Attention over queries, keys and values, which are side by side in the last dimension."""
-        return self.model.node("attention", self, name=name, heads=heads, flags=NodeFlags.CAUSAL if causal else 0, factor=dropout)
+    def attention(self, heads: int, *, causal: bool = False, dropout: float = 0.0, cap: float = 0.0, name: Optional[str] = None) -> "Value":
+        """Attention over queries, keys and values, which are side by side in the last dimension. Scores s become cap * tanh(s / cap); 0: no cap."""
+        return self.model.node("attention", self, name=name, heads=heads, flags=NodeFlags.CAUSAL if causal else 0, factor=dropout, cap=cap)
 
     def cached_attention(self, heads: int, positions: "Value", sequences: "Value", places: int, length: int, *, bf16: bool = False,
-                         name: Optional[str] = None) -> "Value":
+                         cap: float = 0.0, name: Optional[str] = None) -> "Value":
         """Causal attention of single tokens [.., 3 d], whose keys and values stay in a cache of `places` sequences of `length` positions."""
         return self.model.node("cached_attention", self, positions, sequences, name=name, heads=heads, dims=[places, length],
-                               flags=NodeFlags.BF16_CACHE if bf16 else 0)
+                               flags=NodeFlags.BF16_CACHE if bf16 else 0, cap=cap)
 
     def rope(self, heads: int, frequencies: Sequence[float], positions: "Optional[Value]" = None, *, factor: float = 1.0,
              name: Optional[str] = None) -> "Value":

@@ -78,6 +78,8 @@ pub const WEFT_NODE_OUT_IN: u32 = 4;
 pub const WEFT_NODE_POSITIONS: u32 = 8;
 /// cached_attention: keys and values are kept in bf16
 pub const WEFT_NODE_BF16_CACHE: u32 = 16;
+/// rms_norm: the scale is 1 + the parameter
+pub const WEFT_NODE_UNIT_OFFSET: u32 = 32;
 
 // Flags of weft_model_cut_input, _param and _output.
 /// a coordinate has one index of the dimension, and its value lacks that dimension
@@ -465,6 +467,8 @@ pub struct weft_node_config {
     pub frequencies: *const f32,
     /// number of `frequencies`
     pub n_frequencies: u32,
+    /// softcap: the bound; attention, cached_attention: scores s become cap tanh(s / cap), 0 is none
+    pub cap: f64,
 }
 
 /// One tensor of a call of a user op.

@@ -94,6 +94,12 @@ impl<'a> Node<'a> {
         self
     }
 
+    /// "softcap": the bound. "attention", "cached_attention": scores s become cap tanh(s / cap).
+    pub fn cap(mut self, cap: f64) -> Self {
+        self.raw.cap = cap;
+        self
+    }
+
     /// The target of "reshape", the permutation of "transpose", stride and padding of convolutions, ...
     pub fn dims(mut self, dims: impl AsRef<[i64]>) -> Self {
         self.dims = dims.as_ref().to_vec();
@@ -129,6 +135,11 @@ impl<'a> Node<'a> {
     /// "cached_attention": keys and values are kept in bf16.
     pub fn bf16_cache(self) -> Self {
         self.flag(sys::WEFT_NODE_BF16_CACHE)
+    }
+
+    /// "rms_norm": the scale is 1 + the parameter.
+    pub fn unit_offset(self) -> Self {
+        self.flag(sys::WEFT_NODE_UNIT_OFFSET)
     }
 
     fn flag(mut self, flag: u32) -> Self {
