@@ -101,10 +101,11 @@ class Builder {
     if (!decodes()) node("loss", "softmax_cross_entropy", {logits, targets_});
   }
 
-  // Causal attention to the last `window` tokens; 0: to all.
+  // Causal attention to the last `window` tokens; 0: to all. With a cap of scores; 0: none.
   NodeId attention(const std::string& name, std::vector<NodeId> in, int64_t heads,
-                   double dropout = 0, int64_t window = 0) {
+                   double dropout = 0, int64_t window = 0, double cap = 0) {
     Attrs attrs;
+    attrs.cap = cap;
     attrs.heads = static_cast<int32_t>(heads);
     if (!decodes()) {
       attrs.flags = kCausal;
@@ -119,6 +120,20 @@ class Builder {
       attrs.dims = {cache_.sequences, cache_.length, window};
     in.insert(in.end(), {positions_, sequences_});
     return node(name, "cached_attention", std::move(in), {}, attrs);
+  }
+
+  NodeId scale(const std::string& name, NodeId x, double factor) {
+    if (factor == 1) return x;
+    Attrs attrs;
+    attrs.factor = factor;
+    return node(name, "scale", {x}, {}, attrs);
+  }
+
+  NodeId softcap(const std::string& name, NodeId x, double cap) {
+    if (cap == 0) return x;
+    Attrs attrs;
+    attrs.cap = cap;
+    return node(name, "softcap", {x}, {}, attrs);
   }
 
   // The rows of a table for the positions of tokens.

@@ -1,6 +1,7 @@
 #include "graph/preset_llama.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/text.h"
 #include "graph/preset_builder.h"
@@ -18,16 +19,25 @@ struct Defaults {
   bool bias;      // of queries, keys and values
   bool norms;     // of each head of queries and keys
   bool fused;     // one weight of queries, keys and values, and one of gate and up
+  bool gemma;     // see Gemma
+};
+
+// What Gemma 2 has besides: embeddings times sqrt(width), norms of what attention and MLP add,
+// norms with the scale 1 + weight, a GELU, windows in every other block, and these settings.
+struct Gemma {
+  int64_t score_size;           // scores are divided by its root
+  double score_cap, logit_cap;  // 0: none
 };
 
 // clang-format off
 constexpr Defaults kDefaults[] = {
-    // name     blocks width heads key_heads size inner context vocabulary epsilon theta window bias norms fused
-    {"llama",   32,    4096, 32,   32,       128, 11008, 2048,   32000,    1e-6,   1e4,  0,     false, false, false},
-    {"mistral", 32,    4096, 32,   8,        128, 14336, 131072, 32000,    1e-6,   1e4,  4096,  false, false, false},
-    {"phi3",    32,    3072, 32,   32,       96,  8192,  4096,   32064,    1e-5,   1e4,  0,     false, false, true},
-    {"qwen2",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     true,  false, false},
-    {"qwen3",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     false, true,  false},
+    // name     blocks width heads key_heads size inner context vocabulary epsilon theta window bias norms fused gemma
+    {"llama",   32,    4096, 32,   32,       128, 11008, 2048,   32000,    1e-6,   1e4,  0,     false, false, false, false},
+    {"mistral", 32,    4096, 32,   8,        128, 14336, 131072, 32000,    1e-6,   1e4,  4096,  false, false, false, false},
+    {"phi3",    32,    3072, 32,   32,       96,  8192,  4096,   32064,    1e-5,   1e4,  0,     false, false, true,  false},
+    {"qwen2",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     true,  false, false, false},
+    {"qwen3",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     false, true,  false, false},
+    {"gemma2",  26,    2304, 8,    4,        256, 9216,  8192,   256000,   1e-6,   1e4,  4096,  false, false, false, true},
 };
 // clang-format on
 
@@ -35,6 +45,7 @@ struct Sizes {
   int64_t blocks, width, heads, key_heads, size, inner, context, vocabulary, seq_len;
   double epsilon;
   bool bias, norms, fused, tied;
+  std::optional<Gemma> gemma;
   Rotation rotation;
   std::vector<double> windows;  // of the blocks in turn; 0: attention to all tokens
   CacheOptions cache;
@@ -49,10 +60,13 @@ class Llama {
     const NodeId tokens = b_.tokens(s_.seq_len, s_.cache, s_.packed);
     const ParamId table = b_.matrix("model.embed_tokens", s_.vocabulary, s_.width);
     NodeId x = b_.node("model.embed_tokens", "embedding", {tokens}, {table});
+    if (s_.gemma)
+      x = b_.scale("model.embed_tokens.scale", x, std::sqrt(static_cast<double>(s_.width)));
     for (int64_t i = 0; i < s_.blocks; ++i) x = block(cat("model.layers.", i), x, window_of(i));
     x = norm("model.norm", x, s_.width);
     x = b_.projection("lm_head", x,
                       {s_.tied ? table : b_.matrix("lm_head", s_.vocabulary, s_.width)});
+    if (s_.gemma) x = b_.softcap("lm_head.cap", x, s_.gemma->logit_cap);
     b_.loss(x);
     return b_.finish(x);
   }
@@ -66,8 +80,9 @@ class Llama {
   NodeId norm(const std::string& name, NodeId x, int64_t width) {
     Attrs attrs;
     attrs.factor = s_.epsilon;
-    return b_.node(name, "rms_norm", {x},
-                   {b_.param(name + ".weight", {width}, {InitKind::constant, 1})}, attrs);
+    if (s_.gemma) attrs.flags = kUnitOffset;
+    const Init init{InitKind::constant, s_.gemma ? 0. : 1.};
+    return b_.node(name, "rms_norm", {x}, {b_.param(name + ".weight", {width}, init)}, attrs);
   }
   // Columns [begin, begin + count).
   NodeId columns(const std::string& name, NodeId x, int64_t begin, int64_t count) {
@@ -109,30 +124,41 @@ class Llama {
     return static_cast<int64_t>(s_.windows[static_cast<size_t>(block) % s_.windows.size()]);
   }
 
+  // The op divides scores by the root of the size of a head.
+  double query_factor() const {
+    return std::sqrt(static_cast<double>(s_.size) / static_cast<double>(s_.gemma->score_size));
+  }
+
   NodeId attention(const std::string& name, NodeId x, int64_t window) {
     const int64_t keys = s_.key_heads * s_.size;
     const std::vector<NodeId> y =
         project(name, "qkv_proj", x, s_.bias,
                 {{"q_proj", s_.heads * s_.size}, {"k_proj", keys}, {"v_proj", keys}});
-    x = b_.attention(
-        name, {rotated(name, 'q', y[0], s_.heads), rotated(name, 'k', y[1], s_.key_heads), y[2]},
-        s_.heads, 0, window);
+    NodeId q = rotated(name, 'q', y[0], s_.heads);
+    const NodeId k = rotated(name, 'k', y[1], s_.key_heads);
+    if (s_.gemma) q = b_.scale(name + ".q_scale", q, query_factor());
+    x = b_.attention(name, {q, k, y[2]}, s_.heads, 0, window, s_.gemma ? s_.gemma->score_cap : 0);
     return linear(name + ".o_proj", x, s_.heads * s_.size, s_.width);
   }
 
-  // (silu(gate) * up), then down.
+  // (silu(gate) * up), then down. Gemma has a GELU.
   NodeId mlp(const std::string& name, NodeId x) {
     const std::vector<NodeId> y =
         project(name, "gate_up_proj", x, false, {{"gate_proj", s_.inner}, {"up_proj", s_.inner}});
-    const NodeId gate = b_.node(name + ".act_fn", "silu", {y[0]});
+    Attrs attrs;
+    if (s_.gemma) attrs.flags = kTanh;
+    const NodeId gate = b_.node(name + ".act_fn", s_.gemma ? "gelu" : "silu", {y[0]}, {}, attrs);
     return linear(name + ".down_proj", b_.node(name + ".mul", "mul", {gate, y[1]}), s_.inner,
                   s_.width);
   }
 
   NodeId block(const std::string& n, NodeId x, int64_t window) {
     NodeId y = attention(n + ".self_attn", norm(n + ".input_layernorm", x, s_.width), window);
+    if (s_.gemma) y = norm(n + ".post_attention_layernorm", y, s_.width);
     x = b_.node(n + ".self_attn.add", "add", {x, y});
-    y = mlp(n + ".mlp", norm(n + ".post_attention_layernorm", x, s_.width));
+    const char* before = s_.gemma ? ".pre_feedforward_layernorm" : ".post_attention_layernorm";
+    y = mlp(n + ".mlp", norm(n + before, x, s_.width));
+    if (s_.gemma) y = norm(n + ".post_feedforward_layernorm", y, s_.width);
     return b_.node(n + ".mlp.add", "add", {x, y});
   }
 
@@ -163,6 +189,7 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
   constexpr double kMostRows = 1 << 24;
   std::vector<double> windows;
   if (d.window > 0) windows.push_back(d.window);
+  if (d.gemma) windows.push_back(0);
   std::vector<Key> keys = {
       {"blocks", d.blocks, 1, 1000},
       {"width", d.width, 1, 1 << 16},
@@ -177,8 +204,12 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
       {"bias", d.bias ? 1. : 0., 0, 1},
       {"norms", d.norms ? 1. : 0., 0, 1},
       {"fused", d.fused ? 1. : 0., 0, 1},
-      {"tied", 0, 0, 1},
+      {"tied", d.gemma ? 1. : 0., 0, 1},
   };
+  if (d.gemma)
+    keys.insert(keys.end(), {{"score_size", d.size, 1, 1 << 16},
+                             {"score_cap", 50, 0, 1e30, false},
+                             {"logit_cap", 30, 0, 1e30, false}});
   for (const Key& key : rotation_keys(d.theta, 1)) keys.push_back(key);
   WEFT_TRY(read_keys(name, keys_text, keys));
   // A model without windows has one text, and so one form in config.json.
@@ -194,6 +225,8 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
     return Status(Code::invalid, cat("model '", name, "': heads is ", whole("heads"),
                                      ", expected a multiple of key_heads ", whole("key_heads")));
   WEFT_TRY_ASSIGN(Rotation rotation, rotation_of(name, keys, whole("head_size"), out.seq_len));
+  std::optional<Gemma> gemma;
+  if (d.gemma) gemma = {whole("score_size"), value("score_cap"), value("logit_cap")};
   const Sizes sizes{.blocks = whole("blocks"),
                     .width = out.width,
                     .heads = whole("heads"),
@@ -208,6 +241,7 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
                     .norms = value("norms") != 0,
                     .fused = value("fused") != 0,
                     .tied = value("tied") != 0,
+                    .gemma = gemma,
                     .rotation = std::move(rotation),
                     .windows = list_of(keys, "window"),
                     .cache = cache,

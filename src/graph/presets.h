@@ -7,7 +7,7 @@
 //   blocks, 12 heads
 //              keys blocks, width, heads, context, vocabulary, dropout, tied override
 //
-//   llama, mistral, phi3, qwen2, qwen3
+//   gemma2, llama, mistral, phi3, qwen2, qwen3
 //              Llama (Touvron et al. 2023) and models that differ in a few settings
 //   gpt_neox   GPT-NeoX (Black et al. 2022)
 //
@@ -48,7 +48,7 @@ struct Preset {
   std::shared_ptr<Model> model;  // finished
   std::string text;     // NAME with every key, in a fixed order: makes the same model even if
                         // defaults change
-  bool tokens = false;  // inputs "tokens" and "targets" (i32), output "lm_head"; otherwise "x" and
+  bool tokens = false;  // inputs "tokens" and "targets" (i32), output logits; otherwise "x" and
                         // "target" (f32). With packed samples, a third input "positions" has those
                         // of each token in its sequence. A decoder has inputs "tokens",
                         // "positions" and "sequences", a sample is a token, and there is no loss

@@ -100,6 +100,27 @@ constexpr Number kNeoxNumbers[] = {
     {.field = "rope_theta", .key = "theta", .like = "rotary_emb_base", .whole = false},
     {.field = "rotary_pct", .key = "rotary", .value = 0.25, .whole = false},
     {.field = "partial_rotary_factor", .key = "rotary", .like = "rotary_pct", .whole = false}};
+constexpr Number kGemma2Numbers[] = {{"num_hidden_layers", "blocks", 26},
+                                     {"hidden_size", "width", 2304},
+                                     {"num_attention_heads", "heads", 8},
+                                     {"num_key_value_heads", "key_heads", 4},
+                                     {"head_dim", "head_size", 256},
+                                     {"intermediate_size", "inner", 9216},
+                                     {"max_position_embeddings", "context", 8192},
+                                     {"vocab_size", "vocabulary", 256000},
+                                     kEpsilon,
+                                     kTheta,
+                                     {"query_pre_attn_scalar", "score_size", 256},
+                                     {.field = "attn_logit_softcapping",
+                                      .key = "score_cap",
+                                      .value = 50,
+                                      .whole = false,
+                                      .nullable = true},
+                                     {.field = "final_logit_softcapping",
+                                      .key = "logit_cap",
+                                      .value = 30,
+                                      .whole = false,
+                                      .nullable = true}};
 constexpr Fixed kLlamaFixed[] = {{"attention_bias", "false"},
                                  {"attention_dropout", "0.0 or 0"},
                                  {"hidden_act", R"("silu")"},
@@ -112,12 +133,17 @@ constexpr Fixed kPhi3Fixed[] = {{"attention_dropout", "0.0 or 0"},
                                 {"embd_pdrop", "0.0 or 0"},
                                 {"hidden_act", R"("silu")"},
                                 {"resid_pdrop", "0.0 or 0"}};
+constexpr Fixed kGemma2Fixed[] = {{"attention_bias", "false"},
+                                  {"attention_dropout", "0.0 or 0"},
+                                  {"hidden_activation", R"("gelu_pytorch_tanh")"}};
 constexpr Fixed kNeoxFixed[] = {{"attention_bias", "true"},
                                 {"attention_dropout", "0.0 or 0"},
                                 {"hidden_act", R"("gelu")"},
                                 {"hidden_dropout", "0.0 or 0"}};
 constexpr const char *kPhi3Ignored[] = {"original_max_position_embeddings"},  // of scaled positions
-    *kNeoxIgnored[] = {"classifier_dropout"};
+    *kNeoxIgnored[] = {"classifier_dropout"},
+                     *kGemma2Ignored[] = {"cache_implementation", "hidden_act",
+                                          "sliding_window_size"};
 constexpr FlagField kNeoxFlags[] = {{"use_parallel_residual", "parallel", true}};
 constexpr FixedKey
     kPlainKeys[] = {{"bias", "0"}, {"norms", "0"}, {"fused", "0"}, {"window", ""}, {"rotary", "1"}},
@@ -125,7 +151,8 @@ constexpr FixedKey
     kPhi3Keys[] = {{"bias", "0"}, {"norms", "0"}, {"fused", "1"}},
     kQwen2Keys[] = {{"bias", "1"}, {"norms", "0"}, {"fused", "0"}, {"rotary", "1"}},
     kQwen3Keys[] = {{"bias", "0"}, {"norms", "1"}, {"fused", "0"}, {"rotary", "1"}};
-constexpr std::string_view kPhi3Presets[] = {"phi3"}, kNeoxPresets[] = {"gpt_neox"};
+constexpr std::string_view kPhi3Presets[] = {"phi3"}, kNeoxPresets[] = {"gpt_neox"},
+                           kGemma2Presets[] = {"gemma2"};
 
 constexpr Architecture kArchitectures[] = {{.type = "gpt2",
                                             .presets = kGpt2Presets,
@@ -197,6 +224,19 @@ constexpr Architecture kArchitectures[] = {{.type = "gpt2",
                                             .rotary = true,
                                             .windows = Windows::all_layers,
                                             .ignored = kPhi3Ignored},
+                                           {.type = "gemma2",
+                                            .presets = kGemma2Presets,
+                                            .loader = "Gemma2ForCausalLM",
+                                            .prefix = "",
+                                            .numbers = kGemma2Numbers,
+                                            .dropouts = {},
+                                            .fixed = kGemma2Fixed,
+                                            .fixed_keys = kMistralKeys,
+                                            .tied = true,
+                                            .rotary = true,
+                                            .windows = Windows::every_other_layer,
+                                            .window = 4096,
+                                            .ignored = kGemma2Ignored},
                                            {.type = "gpt_neox",
                                             .presets = kNeoxPresets,
                                             .loader = "GPTNeoXForCausalLM",

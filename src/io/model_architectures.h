@@ -37,8 +37,9 @@ struct FixedKey {
   const char *key, *value;
 };
 
-// Sliding windows of attention: none, in all layers, or only in some.
-enum class Windows : uint8_t { none, all_layers, some_layers };
+// Sliding windows of attention: none, in all layers, only in some that other fields name, or in
+// every other layer, the first one included, unless layer_types differs.
+enum class Windows : uint8_t { none, all_layers, some_layers, every_other_layer };
 
 struct Architecture {
   std::string_view type;

@@ -120,8 +120,11 @@ Result<std::string> print_model_config(std::string_view model, const ConfigFacts
   bool own_vocabulary = false;
   for (const Number& number : a->numbers) {
     WEFT_TRY_ASSIGN(std::string value, preset_value(keys, number.key));
-    value = number.whole ? digits_of(value) : fraction_of(value);
-    add(number.field, number.nullable && value == "0" ? "null" : value);
+    if (number.nullable && value == "0")
+      value = "null";
+    else
+      value = number.whole ? digits_of(value) : fraction_of(value);
+    add(number.field, value);
     own_vocabulary |=
         std::string_view(number.key) == "vocabulary" && value != digits_of(to_text(number.value));
   }

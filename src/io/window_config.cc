@@ -12,7 +12,7 @@ namespace {
 constexpr const char *kWindow = "sliding_window", *kTypes = "layer_types",
                      *kUsed = "use_sliding_window", *kFirst = "max_window_layers";
 constexpr std::string_view kFull = R"("full_attention")", kSliding = R"("sliding_attention")";
-constexpr double kMostBlocks = 1 << 16;
+constexpr double kMostBlocks = 1000;  // of a preset
 constexpr double kFirstDefault = 28;  // of Transformers if the field is missing
 
 // Whether Qwen's window is used; other models use theirs.
@@ -61,6 +61,13 @@ Result<std::vector<double>> windows_of(std::string_view keys) {
   return out;
 }
 
+// To the fewest of which the others are repetitions.
+void shorten(std::vector<double>& windows) {
+  auto rest = windows.begin() + 1;
+  while (!std::equal(rest, windows.end(), windows.begin())) ++rest;
+  windows.erase(rest, windows.end());
+}
+
 std::string types_of(const std::vector<double>& windows) {
   std::string out;
   for (const double window : windows)
@@ -88,9 +95,10 @@ Status read_windows(ConfigFields& config, const Architecture& architecture, Pres
     return Status(Code::data, cat("has ", blocks, " layers, expected 1 to ", kMostBlocks));
   std::vector<double> windows(static_cast<size_t>(blocks), window);
   std::fill_n(windows.begin(), std::min(windows.size(), static_cast<size_t>(first)), 0.0);
+  if (architecture.windows == Windows::every_other_layer)
+    for (size_t i = 1; i < windows.size(); i += 2) windows[i] = 0;
   WEFT_TRY(read_types(config, window, windows));
-  const auto is_first = [&](double each) { return each == windows[0]; };
-  if (std::all_of(windows.begin(), windows.end(), is_first)) windows.resize(1);
+  shorten(windows);
   if (windows[0] == 0 && windows.size() == 1) windows.clear();
   // GPT-NeoX has no such key.
   if (architecture.windows != Windows::none || !windows.empty())
@@ -106,17 +114,20 @@ Result<WindowFields> print_windows(std::string_view keys, const Architecture& ar
   const auto agrees = [window](double each) { return each == 0 || each == window; };
   const bool all = std::count(windows.begin(), windows.end(), window) ==
                    static_cast<std::ptrdiff_t>(windows.size());
-  const bool some = architecture.windows == Windows::some_layers;
-  if (!std::all_of(windows.begin(), windows.end(), agrees) || (!all && !some))
+  const bool some = architecture.windows == Windows::some_layers,
+             has_types = some || architecture.windows == Windows::every_other_layer;
+  if (!std::all_of(windows.begin(), windows.end(), agrees) || (!all && !has_types))
     return Status(Code::unsupported,
                   cat("key window differs between blocks, expected one value for '",
-                      architecture.type, "' of Transformers", some ? ", or 0" : ""));
+                      architecture.type, "' of Transformers", has_types ? ", or 0" : ""));
   if (some) out.emplace_back(kUsed, window > 0 ? "true" : "false");
   if (some && window == 0) return out;
-  out.emplace_back(kWindow, window > 0 ? digits_of(to_text(window)) : "null");
-  if (!some) return out;
+  // Gemma 2 has a window even if no layer uses it.
+  const double written = window == 0 && has_types ? architecture.window : window;
+  out.emplace_back(kWindow, written > 0 ? digits_of(to_text(written)) : "null");
+  if (!has_types) return out;
   const auto first = std::find(windows.begin(), windows.end(), window);
-  out.emplace_back(kFirst, cat(first - windows.begin()));
+  if (some) out.emplace_back(kFirst, cat(first - windows.begin()));
   out.emplace_back(kTypes, types_of(windows));
   return out;
 }

@@ -103,7 +103,7 @@ std::string mesh_name(const testing::TestParamInfo<Mesh::ParamType>& info) {
   return std::string(directory) + "_" + (*axis ? axis : "one");
 }
 INSTANTIATE_TEST_SUITE_P(Pretrained, Mesh,
-                         testing::Combine(testing::Values("gpt2", "llama", "mistral",
+                         testing::Combine(testing::Values("gpt2", "gemma2", "llama", "mistral",
                                                           "mistral_window", "qwen2", "qwen2_window",
                                                           "qwen3", "phi3", "gpt_neox", "qwen2_yarn",
                                                           "phi3_longrope"),
@@ -394,8 +394,34 @@ TEST_F(Pretrained, RefusesWindowsThatItWouldComputeDifferently) {
        R"('layer_types' is ["full_attention","sliding_attention"], expected "full_attention" for)"},
       {"use_sliding_window", 1, WEFT_EDATA, "'use_sliding_window' is 1, expected true or false"},
       {"sliding_window", -4, WEFT_EDATA, "'sliding_window' is -4, expected a whole number"},
-      {"num_hidden_layers", 0, WEFT_EDATA, "has 0 layers, expected 1 to 65536"},
-      {"num_hidden_layers", 1LL << 40, WEFT_EDATA, "expected 1 to 65536"},
+      {"num_hidden_layers", 0, WEFT_EDATA, "has 0 layers, expected 1 to 1000"},
+      {"num_hidden_layers", 1LL << 40, WEFT_EDATA, "expected 1 to 1000"},
+  });
+}
+
+TEST_F(Pretrained, NamesCapsAndWindowsOfGemma2) {
+  fs::remove_all(folder_);
+  fs::copy(kData / "gemma2", folder_);
+  const auto expect_keys = [&](const std::string& keys) {
+    const std::string model = info_of(open_checkpoint(folder_.string())).model;
+    EXPECT_NE(("," + model + ",").find("," + keys + ","), std::string::npos) << model;
+  };
+  expect_keys("score_size=10,score_cap=1.5,logit_cap=2");
+  json config = read_json(folder_ / "config.json");
+  config.erase("layer_types");
+  write("config.json", config);
+  expect_keys("window=4/0");
+  configure("layer_types", {"full_attention", "sliding_attention", "sliding_attention"});
+  expect_keys("window=0/4/4");
+  configure("layer_types", {"full_attention", "full_attention", "full_attention"});
+  configure("attn_logit_softcapping", nullptr);
+  configure("final_logit_softcapping", nullptr);
+  expect_keys("score_size=10,score_cap=0,logit_cap=0");
+  expect_keys("window=");
+  expect_refused_fields({
+      {"hidden_activation", "gelu", WEFT_ENOTSUP, R"(expected "gelu_pytorch_tanh")"},
+      {"attn_logit_softcapping", "50", WEFT_EDATA, "expected a number"},
+      {"use_bidirectional_attention", true, WEFT_ENOTSUP, "'use_bidirectional_attention' is not"},
   });
 }
 

@@ -34,7 +34,7 @@ class Adapters(Case):
 
     def test_one_digest_however_the_work_is_split(self):
         same = [*STEPS, "--gradient-groups", 2, "--tensor", 2]
-        for name, train in ("llama", LORA), ("qwen3", [*LORA, "--precision", "bf16"]), ("gpt2", ["--train", "lora:rank=2,targets=all-linear"]), ("gpt_neox", LORA), ("phi3", LORA):
+        for name, train in ("llama", LORA), ("qwen3", [*LORA, "--precision", "bf16"]), ("gemma2", [*LORA, "--precision", "bf16"]), ("gpt2", ["--train", "lora:rank=2,targets=all-linear"]), ("gpt_neox", LORA), ("phi3", LORA):
             expected = self.digest(data(name), *train, *same, "--in-process")
             for split in (["--mesh", "data=2"], ["--mesh", "stage=2,tensor=2"], ["--mesh", "data=2,tensor=2", "--shard", "parameters"],
                           ["--ranks", 2, "--schedule", "zb-h1", "--recompute", "every:3"]):

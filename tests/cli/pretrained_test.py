@@ -10,7 +10,7 @@ from weft import Case, lines, run
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
 HERE = os.path.join(DATA, "gpt2")
-LLAMAS = ["llama", "mistral", "mistral_window", "qwen2", "qwen2_window", "qwen2_yarn", "qwen3", "phi3", "gpt_neox"]
+LLAMAS = ["gemma2", "llama", "mistral", "mistral_window", "qwen2", "qwen2_window", "qwen2_yarn", "qwen3", "phi3", "gpt_neox"]
 MODEL = "gpt2:blocks=2,width=16,heads=2,context=12,vocabulary=37,dropout=0,tied=1"
 STEPS = ["--data", "synthetic", "--micro-batches", 2, "--micro-batch-size", 2, "--steps", 2]
 
@@ -36,6 +36,16 @@ class Pretrained(Case):
             self.assertEqual(self.digest(here, "--mesh", "stage=2,tensor=2"), self.digest(here, "--mesh", "tensor=2"), name)
             self.assertEqual(run("export", self.path(name), out).returncode, 0)
             self.assertEqual(self.train(out, *STEPS[:-1], 0)[1]["digest"], digest, name)
+
+    def test_gemma_without_caps_and_windows_is_exported(self):
+        model = "gemma2:blocks=2,width=8,heads=2,key_heads=1,head_size=4,inner=8,vocabulary=9,context=4,window=,score_cap=0,logit_cap=0"
+        digest = self.digest(model, "--checkpoint", self.path("gemma"))
+        self.assertEqual(run("export", self.path("gemma"), self.path("out/")).returncode, 0)
+        with open(self.path("out/config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        self.assertEqual((config["attn_logit_softcapping"], config["final_logit_softcapping"]), (None, None))
+        self.assertEqual((config["sliding_window"], config["layer_types"]), (4096, ["full_attention"] * 2))
+        self.assertEqual(self.train(self.path("out/"), *STEPS[:-1], 0)[1]["digest"], digest)
 
     def test_training_starts_from_its_weights(self):
         digest = self.digest(HERE)

@@ -13,7 +13,7 @@ import shutil
 
 import torch
 import torch.nn.functional as F
-from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config
 
 HERE = pathlib.Path(__file__).parent
 STEPS = 20
@@ -54,6 +54,9 @@ CONFIGS = [
     Qwen2Config(**SIZES, tie_word_embeddings=True),
     Qwen3Config(**SIZES, head_dim=8),
     Phi3Config(**SIZES, pad_token_id=0, partial_rotary_factor=0.5),
+    # Other implementations of attention have no cap. The embedding of a padding token would have no gradient.
+    Gemma2Config(**SIZES | {"num_hidden_layers": 3, "hidden_size": 20}, head_dim=6, sliding_window=4, query_pre_attn_scalar=10,
+                 attn_logit_softcapping=1.5, final_logit_softcapping=2.0, attn_implementation="eager", pad_token_id=None),
     GPTNeoXConfig(**{key: value for key, value in SIZES.items() if key != "num_key_value_heads"}, rotary_pct=0.5),
 ]
 VARIANTS = {

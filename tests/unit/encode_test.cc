@@ -20,8 +20,13 @@ TEST(Encode, ModelsComeBackWithTheirHash) {
     ASSERT_TRUE(back.ok()) << back.status().text();
     EXPECT_EQ(back.value()->hash(), model->hash());
   }
-  const auto gpt = make_preset("gpt-nano:dropout=0.1", {}).take().model;
-  EXPECT_EQ(decode_model(encode_model(*gpt), nullptr).take()->hash(), gpt->hash());
+  std::set<std::string> hashes;
+  for (const char* preset : {"gpt-nano:dropout=0.1", "gemma2:blocks=1",
+                             "gemma2:blocks=1,score_cap=4", "gemma2:blocks=1,logit_cap=4"}) {
+    const auto model = make_preset(preset, {}).take().model;
+    EXPECT_EQ(decode_model(encode_model(*model), nullptr).take()->hash(), model->hash());
+    EXPECT_TRUE(hashes.insert(model->hash().hex()).second) << preset;
+  }
 }
 
 // Two axes, cuts of each kind, and a collective.
