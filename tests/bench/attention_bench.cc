@@ -2,7 +2,7 @@
 // do at most. Forward, backward and peak are timed in turn; the best rounds are compared: the
 // machine may be shared, and its clock moves.
 //
-//   build/tests/bench/bench_attention [ROUNDS [ROWS]]     (15, and 64 128 256 1024)
+//   build/tests/bench/bench_attention [ROUNDS [ROWS [CAP]]]     (15, 64 128 256 1024, and 0)
 //
 // Two products forward and five backward count, each for the scores that the mask lets through.
 #include <algorithm>
@@ -44,9 +44,10 @@ Floats numbers(int64_t n) {
 // The op and its operands; queries, keys and values lie side by side.
 class Bench {
  public:
-  explicit Bench(int64_t rows) : in_(numbers(rows * 3 * kWidth)), dout_(numbers(rows * kWidth)) {
+  Bench(int64_t rows, double cap) : in_(numbers(rows * 3 * kWidth)), dout_(numbers(rows * kWidth)) {
     attrs_.heads = kHeads;
     attrs_.flags = kCausal;
+    attrs_.cap = cap;
     const Operand operand{{DType::f32, {1, rows, 3 * kWidth}}, true};
     auto result = find_op("attention")->infer(attrs_, std::span(&operand, 1), {});
     if (!result.ok()) {
@@ -86,8 +87,8 @@ class Bench {
   Call call_;
 };
 
-void measure(int64_t rows, int rounds) {
-  const Bench bench(rows);
+void measure(int64_t rows, int rounds, double cap = 0) {
+  const Bench bench(rows, cap);
   const double scores = kHeads * static_cast<double>(rows) * static_cast<double>(rows + 1) / 2;
   const double product = 2 * scores * kSize;
   const int repeats = static_cast<int>(std::max<int64_t>(1, 262144 / (rows * rows)));
@@ -118,7 +119,8 @@ int main(int argc, char** argv) {
   const weft::ComputeScope scope;
   const int rounds = argc > 1 ? std::max(std::atoi(argv[1]), 1) : 15;
   if (argc > 2) {
-    weft::bench::measure(std::max<int64_t>(std::atoll(argv[2]), 1), rounds);
+    weft::bench::measure(std::max<int64_t>(std::atoll(argv[2]), 1), rounds,
+                         argc > 3 ? std::atof(argv[3]) : 0);
     return 0;
   }
   for (const int64_t rows : {64, 128, 256, 1024}) weft::bench::measure(rows, rounds);
