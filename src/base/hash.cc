@@ -4,6 +4,11 @@
 
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
+// The library's own choice among SSE2, AVX2 and AVX-512 as this processor has them, with the same
+// results. It is installed only with a library that has these functions.
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>
+#endif
 
 namespace weft {
 

@@ -211,7 +211,7 @@ Temporary::~Temporary() {
 }
 
 Result<Digest> checksum_of(const File& file, uint64_t size) {
-  constexpr uint64_t kBlock = 1 << 20;
+  constexpr uint64_t kBlock = 1 << 18;  // is hashed while it is in the cache of the core
   std::vector<char> block(static_cast<size_t>(std::min(size, kBlock)));
   Hasher hasher;
   for (uint64_t at = 0; at < size; at += block.size()) {

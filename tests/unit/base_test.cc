@@ -45,6 +45,20 @@ TEST(Hash, HexIsThatOfTheReference) {
   EXPECT_NE(a.finish(), b.finish());
 }
 
+TEST(Hash, LongInputsAndPiecesHaveTheBitsOfTheReference) {
+  std::vector<unsigned char> bytes(100'000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(i * 7 + i / 256);
+  // What XXH3_128bits() of xxHash 0.8.1 returns without vector instructions that are optional.
+  const std::string expected = "4e53faeda1b5812bb25cea78018497ff";
+  EXPECT_EQ(hash_bytes(bytes.data(), bytes.size()).hex(), expected);
+  Hasher hasher;
+  for (size_t at = 0, size = 1; at < bytes.size(); at += size, size = 2 * size + 1) {
+    size = std::min(size, bytes.size() - at);
+    hasher.bytes(bytes.data() + at, size);
+  }
+  EXPECT_EQ(hasher.finish().hex(), expected);
+}
+
 TEST(Rng, PhiloxKnownAnswers) {
   // Known-answer vectors of Random123 (philox4x32 10).
   EXPECT_EQ(philox({0, 0, 0, 0}, 0), (Philox{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
