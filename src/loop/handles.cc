@@ -66,6 +66,7 @@ void Loop::Signal::raise() {
 
 struct Loop::Waker::State {
   uv_poll_t handle{};
+  bool woken = false;
 };
 
 Result<std::unique_ptr<Loop::Waker>> Loop::Waker::make(Loop& loop, int descriptor) {
@@ -78,12 +79,15 @@ Result<std::unique_ptr<Loop::Waker>> Loop::Waker::make(Loop& loop, int descripto
     return failure(error);
   state->handle.data = state.get();
   waker->state_ = state.release();
-  if (const int error =
-          uv_poll_start(&waker->state_->handle, UV_READABLE, [](uv_poll_t*, int, int) {});
-      error != 0)
+  const auto wake = [](uv_poll_t* handle, int, int) {
+    static_cast<State*>(handle->data)->woken = true;
+  };
+  if (const int error = uv_poll_start(&waker->state_->handle, UV_READABLE, wake); error != 0)
     return failure(error);
   return waker;
 }
+
+bool Loop::Waker::take() { return std::exchange(state_->woken, false); }
 
 Loop::Waker::~Waker() {
   if (state_ == nullptr) return;

@@ -112,6 +112,8 @@ class Loop {
    public:
     static Result<std::unique_ptr<Waker>> make(Loop& loop, int descriptor);
     ~Waker();
+    // Whether the loop has found it readable since the last call.
+    bool take();
 
    private:
     struct State;

@@ -47,14 +47,14 @@ class Dialed final : public Channel {
     // Only the hello is sent before the listener has accepted.
     const auto l = static_cast<size_t>(lane);
     if (said_hello_[l] && is_connecting()) return EAGAIN;
-    const int error = message.send(sockets_[l]->raw());
+    const int error = sockets_[l]->send(message);
     if (error == 0) said_hello_[l] = true;
     return error;
   }
 
   bool readable() override {
     for (int lane = 0; lane < kLanes; ++lane) {
-      const Socket& socket = *sockets_[static_cast<size_t>(lane)];
+      Socket& socket = *sockets_[static_cast<size_t>(lane)];
       if (socket.has_events() || socket.ready(reads(lane), writes(lane))) return true;
     }
     return false;
@@ -75,6 +75,7 @@ class Dialed final : public Channel {
 
   void read_events(int lane) {
     Socket& socket = *sockets_[static_cast<size_t>(lane)];
+    if (!socket.has_events()) return;
     for (SocketEvent event; socket.next_event(&event);) switch (event.event) {
         case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
           lane_lost(lane, fault_of_answer(event.value));
@@ -126,7 +127,7 @@ class Dialed final : public Channel {
     size_t bytes = 0;
     for (int frames = 0; frames < kFramesPerTurn && bytes < kBytesPerTurn; ++frames) {
       if (is_gone() || !reads(lane)) return true;
-      if (const int error = message_.receive(sockets_[static_cast<size_t>(lane)]->raw());
+      if (const int error = sockets_[static_cast<size_t>(lane)]->receive(message_);
           error != 0) {
         if (error != EAGAIN) fail(cat("cannot receive: ", zmq_strerror(error)));
         return true;

@@ -117,7 +117,7 @@ bool Router::ready() { return socket_ && (socket_->has_events() || socket_->read
 void Router::after_wake() {
   // First reads the losses, then all messages: messages that a peer sent before it was lost are
   // delivered before its loss is reported.
-  read_events();
+  if (socket_->has_events()) read_events();
   size_t bytes = 0;
   all_read_ = false;
   for (int frames = 0; frames < kFramesPerTurn && bytes < kBytesPerTurn; ++frames)
@@ -235,16 +235,16 @@ void Router::forget_closed_lines() {
 }
 
 bool Router::read_frame(size_t* bytes) {
-  if (id_.receive(socket_->raw()) != 0) return false;
+  if (socket_->receive(id_) != 0) return false;
   bool parts = false;
-  if (message_.receive(socket_->raw()) != 0) return false;
+  if (socket_->receive(message_) != 0) return false;
   *bytes += message_.bytes().size();
   RoutingId id;
   const bool known = id_.bytes().size() == sizeof id;
   if (known) std::memcpy(&id, id_.bytes().data(), sizeof id);
   const int descriptor = zmq_msg_get(message_.raw(), ZMQ_SRCFD);
   Message rest;
-  for (bool more = message_.more(); more && rest.receive(socket_->raw()) == 0; more = rest.more())
+  for (bool more = message_.more(); more && socket_->receive(rest) == 0; more = rest.more())
     parts = true;
   if (!known || (id.lane != '0' && id.lane != '1')) return refuse_frame(descriptor), true;
 
@@ -329,9 +329,9 @@ int Router::transmit(const Nonce& nonce, int lane, Message& message) {
   Message to;
   if (!to.allocate(sizeof id)) return ENOMEM;
   std::memcpy(to.bytes().data(), &id, sizeof id);
-  const int error = to.send(socket_->raw(), ZMQ_SNDMORE);
+  const int error = socket_->send(to, ZMQ_SNDMORE);
   if (error == EAGAIN) again_.start(1);
-  return error != 0 ? error : message.send(socket_->raw());
+  return error != 0 ? error : socket_->send(message);
 }
 
 void Router::forget(const Nonce& nonce, int64_t linger_ms) {

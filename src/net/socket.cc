@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "link/frame.h"
+#include "net/channel.h"
 #include "net/zap.h"
 
 namespace weft {
@@ -35,10 +36,10 @@ constexpr int kZapEnforceDomain = 93;
 // Names of monitors, unique in the context.
 constinit std::atomic<uint64_t> monitors = 0;
 
-bool pending(void* socket, int interest) {
+int pending(void* socket) {
   int events = 0;
   size_t size = sizeof events;
-  return zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) == 0 && (events & interest) != 0;
+  return zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) == 0 ? events : 0;
 }
 
 Result<std::unique_ptr<Loop::Waker>> watch(Loop& loop, void* socket) {
@@ -93,14 +94,14 @@ Status Socket::open(Loop& loop, void* context, int type) {
   zmq_setsockopt(monitor_, ZMQ_RCVHWM, &zero,
                  sizeof zero);  // no limit: a dropped event would be an undetected loss
   if (zmq_connect(monitor_, name.c_str()) != 0) return failed("cannot monitor a socket");
-  WEFT_TRY_ASSIGN(waker_, watch(loop, socket_));
-  WEFT_TRY_ASSIGN(monitor_waker_, watch(loop, monitor_));
+  WEFT_TRY_ASSIGN(messages_.waker, watch(loop, socket_));
+  WEFT_TRY_ASSIGN(events_.waker, watch(loop, monitor_));
   return {};
 }
 
 Socket::~Socket() {
-  waker_.reset();
-  monitor_waker_.reset();
+  messages_.waker.reset();
+  events_.waker.reset();
   if (socket_ != nullptr) {
     set(ZMQ_LINGER, static_cast<int>(std::clamp<int64_t>(linger_, 0, 60000)));
     zmq_socket_monitor(socket_, nullptr, 0);
@@ -141,10 +142,31 @@ void Socket::encrypt_to(const PublicKey& server, const KeyPair& own) {
   set_most(kMaxFrame + kCurveBytes);
 }
 
-bool Socket::ready(bool to_read, bool to_send) const {
-  return pending(socket_, (to_read ? ZMQ_POLLIN : 0) | (to_send ? ZMQ_POLLOUT : 0));
+int Socket::send(Message& message, int flags) {
+  messages_.settled = false;
+  return message.send(socket_, flags);
 }
-bool Socket::has_events() const { return pending(monitor_, ZMQ_POLLIN); }
+
+int Socket::receive(Message& message) {
+  if (messages_.is_settled()) return EAGAIN;
+  const int error = message.receive(socket_);
+  messages_.settled = error == EAGAIN;
+  return error;
+}
+
+// Room to send that was missing makes the descriptor readable, too.
+bool Socket::ready(bool to_read, bool to_send) {
+  if (messages_.is_settled()) return false;
+  const int events = pending(socket_);
+  messages_.settled = (events & ZMQ_POLLIN) == 0;
+  return (to_read && (events & ZMQ_POLLIN) != 0) || (to_send && (events & ZMQ_POLLOUT) != 0);
+}
+
+bool Socket::has_events() {
+  if (events_.is_settled()) return false;
+  events_.settled = (pending(monitor_) & ZMQ_POLLIN) == 0;
+  return !events_.settled;
+}
 
 bool Socket::wait_event(int ms) {
   zmq_pollitem_t item{monitor_, 0, ZMQ_POLLIN, 0};
@@ -162,6 +184,7 @@ bool Socket::next_event(SocketEvent* event) {
   int bytes;
   do bytes = zmq_msg_recv(&message, monitor_, ZMQ_DONTWAIT);
   while (bytes < 0 && errno == EINTR);
+  events_.settled = bytes < 0 && errno == EAGAIN;
   const bool found = bytes == 6;
   if (found) {
     uint16_t kind;

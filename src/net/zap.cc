@@ -16,11 +16,11 @@ namespace {
 // A request: version, id, domain, address, routing id, mechanism, and for CURVE the key.
 constexpr size_t kRequestFrames = 7, kId = 1, kDomain = 2, kMechanism = 5, kKey = 6;
 
-bool send_text(void* socket, std::string_view text, bool more) {
+bool send_text(Socket& socket, std::string_view text, bool more) {
   Message message;
   if (!message.allocate(text.size())) return false;
   if (!text.empty()) std::memcpy(message.bytes().data(), text.data(), text.size());
-  return message.send(socket, more ? ZMQ_SNDMORE : 0) == 0;
+  return socket.send(message, more ? ZMQ_SNDMORE : 0) == 0;
 }
 
 }  // namespace
@@ -43,7 +43,8 @@ bool Zap::ready() { return socket_ && (socket_->has_events() || socket_->ready(t
 
 void Zap::after_wake() {
   if (!socket_) return;
-  for (SocketEvent event; socket_->next_event(&event);) {}
+  if (socket_->has_events())
+    for (SocketEvent event; socket_->next_event(&event);) {}
   while (answer()) {}
 }
 
@@ -54,7 +55,7 @@ bool Zap::answer() {
   for (bool more = true; more; ++count) {
     Message surplus;
     Message& frame = count < frames.size() ? frames[count] : surplus;
-    if (frame.receive(socket_->raw()) != 0) return false;
+    if (socket_->receive(frame) != 0) return false;
     more = frame.more();
   }
   int status = kZapRefused;
@@ -65,7 +66,7 @@ bool Zap::answer() {
     status = judge(key);
   }
   const std::span<const std::byte> id = frames[kId].bytes();
-  void* const socket = socket_->raw();
+  Socket& socket = *socket_;
   // A reply: version, id, status, its text, the user (every message of the connection contains it),
   // and no properties.
   return send_text(socket, "1.0", true) &&
