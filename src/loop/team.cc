@@ -149,7 +149,8 @@ bool WorkerThread::push(int64_t job) {
 
 void WorkerThread::work() {
   for (uint32_t n = 0;; ++n) {
-    if (pushed_.load(std::memory_order_acquire) == n) await_change(pushed_, n);
+    // Without spinning: between two jobs is at least a turn of the loop, which may need this core.
+    pushed_.wait(n, std::memory_order_acquire);
     if (ending_.load(std::memory_order_relaxed)) return;
     run_(ring_[n % ring_.size()]);
     ran_.store(n + 1, std::memory_order_release);
