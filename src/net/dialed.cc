@@ -127,8 +127,7 @@ class Dialed final : public Channel {
     size_t bytes = 0;
     for (int frames = 0; frames < kFramesPerTurn && bytes < kBytesPerTurn; ++frames) {
       if (is_gone() || !reads(lane)) return true;
-      if (const int error = sockets_[static_cast<size_t>(lane)]->receive(message_);
-          error != 0) {
+      if (const int error = sockets_[static_cast<size_t>(lane)]->receive(message_); error != 0) {
         if (error != EAGAIN) fail(cat("cannot receive: ", zmq_strerror(error)));
         return true;
       }

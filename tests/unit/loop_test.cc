@@ -281,6 +281,26 @@ TEST(Turn, RunsWhenADescriptorWakesTheLoop) {
   close(fd);
 }
 
+TEST(Waker, TellsOnceThatItsDescriptorWasReadable) {
+  auto loop = make_loop();
+  const int fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+  auto waker = Loop::Waker::make(*loop, fd);
+  ASSERT_TRUE(waker.ok()) << waker.status().text();
+  EXPECT_FALSE(waker.value()->take());  // the loop has not looked yet
+  Loop::Turn turn(
+      *loop, [] { return false; },
+      [&] {
+        uint64_t value = 0;
+        EXPECT_EQ(read(fd, &value, sizeof value), static_cast<ssize_t>(sizeof value));
+        loop->stop();
+      });
+  loop->run();
+  EXPECT_TRUE(waker.value()->take());
+  EXPECT_FALSE(waker.value()->take());
+  waker.value().reset();
+  close(fd);
+}
+
 TEST(Waker, RefusesADescriptorThatIsNone) {
   auto loop = make_loop();
   const auto waker = Loop::Waker::make(*loop, 9999);
