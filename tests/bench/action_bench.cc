@@ -4,18 +4,21 @@
 //
 //   build/tests/bench/bench_action [ROUNDS [STEPS]]     (7 200)
 //
-// Per driver: microseconds of wall time per action, steps per second, and the ratio to the hop that
+// Per driver: microseconds of wall time per action, and the ratio to hops that
 // the driver cannot avoid, measured in the same round: nothing on the thread of the caller (the
 // ratio is to a hop between threads all the same), a handover between two threads, and a message
-// of 64 bytes between two processes through a Unix or a TCP socket. A hop is half a round trip.
-// An action is an eighth of a step, with its share of updates and of the start and end of the step.
-// Medians of the rounds; the programs of a round run one after the other.
+// of 64 bytes between two processes, through a Unix or a TCP socket and through ZeroMQ over one. A
+// hop is half a round trip. An action is an eighth of a step, with its share of updates and of the
+// start and end of the step; an isolated action is without that share: what 8 more micro-batches
+// add to a step, divided by their 64 actions. Medians of the rounds; the programs of a round run
+// one after the other.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zmq.h>
 
 #include <algorithm>
 #include <chrono>
@@ -40,6 +43,7 @@ using weft::bench::median;
 using weft::bench::wall_seconds;
 
 constexpr int kRanks = 4, kActions = 2 * kRanks;
+constexpr uint32_t kMore = 8;  // micro-batches
 
 void must(bool good, const char* what) {
   if (good) return;
@@ -117,6 +121,78 @@ double socket_hop(bool tcp, int trips) {
   return time / (2 * trips);
 }
 
+pid_t start_copy(const char* flag, const char* argument) {
+  std::string self = "/proc/self/exe", first = flag, second = argument;
+  char* args[] = {self.data(), first.data(), second.data(), nullptr};
+  pid_t child = 0;
+  must(posix_spawn(&child, self.c_str(), nullptr, nullptr, args, environ) == 0,
+       "cannot start a process");
+  return child;
+}
+
+// One end of a pair of ZeroMQ's sockets.
+class Pair {
+ public:
+  Pair() : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_PAIR)) {
+    must(socket_ != nullptr, "cannot make a socket of ZeroMQ");
+  }
+  ~Pair() {
+    zmq_close(socket_);
+    zmq_ctx_term(context_);
+  }
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
+
+  std::string bind(const char* endpoint) {
+    char bound[256];
+    size_t size = sizeof bound;
+    must(zmq_bind(socket_, endpoint) == 0, "ZeroMQ cannot listen");
+    must(zmq_getsockopt(socket_, ZMQ_LAST_ENDPOINT, bound, &size) == 0, "ZeroMQ has no endpoint");
+    return bound;
+  }
+  void connect(const char* endpoint) {
+    must(zmq_connect(socket_, endpoint) == 0, "ZeroMQ cannot connect");
+  }
+  void send(size_t size) {
+    must(zmq_send(socket_, message_, size, 0) == static_cast<int>(size), "ZeroMQ cannot send");
+  }
+  size_t receive() {
+    const int size = zmq_recv(socket_, message_, sizeof message_, 0);
+    must(size >= 0, "ZeroMQ cannot receive");
+    return static_cast<size_t>(size);
+  }
+
+ private:
+  void* context_;
+  void* socket_;
+  char message_[64] = "";
+};
+
+// Seconds of a message through ZeroMQ to a copy of this process, which echoes until an empty one.
+double zmq_hop(bool tcp, int trips) {
+  Pair pair;
+  const std::string endpoint = pair.bind(tcp ? "tcp://127.0.0.1:*" : "ipc://*");
+  const pid_t child = start_copy("--echo", endpoint.c_str());
+  const auto trip = [&] {
+    pair.send(64);
+    must(pair.receive() == 64, "the echo differs");
+  };
+  trip();  // waits for the connection
+  const double time = wall_seconds([&] {
+    for (int i = 0; i < trips; ++i) trip();
+  });
+  pair.send(0);
+  waitpid(child, nullptr, 0);
+  return time / (2 * trips);
+}
+
+int echo(const char* endpoint) {
+  Pair pair;
+  pair.connect(endpoint);
+  while (const size_t size = pair.receive()) pair.send(size);
+  return 0;
+}
+
 void wait_for_end(weft_run* run) {
   weft_error err = sized<weft_error>();
   weft_event event = sized<weft_event>();
@@ -139,13 +215,12 @@ int join(const char* endpoint) {
 }
 
 struct Driver {
-  const char* name;
   uint32_t threads;
   const char* endpoint;  // nullptr: all ranks in this process
 };
 
-// Seconds of an action: of a run that starts, makes a few steps, and then `steps`.
-double action(const Driver& driver, int steps) {
+// Seconds of a step: of a run that starts, makes a few steps, and then `steps`.
+double step_seconds(const Driver& driver, int steps, uint32_t micro_batches = 1) {
   weft_error err = sized<weft_error>();
   weft_model* model = nullptr;
   must(weft_model_preset("mlp:layers=4,width=16", 0, kRanks, &model, nullptr, &err), err);
@@ -154,7 +229,7 @@ double action(const Driver& driver, int steps) {
   sgd.rate = 1e-6;
   weft_plan_config config = defaults(weft_plan_config_init);
   config.ranks = kRanks;
-  config.micro_batches = 1;
+  config.micro_batches = micro_batches;
   config.micro_batch_size = 1;
   config.optimizer = &sgd;
   weft_plan* plan = nullptr;
@@ -165,21 +240,18 @@ double action(const Driver& driver, int steps) {
     weft_mesh_config listen = defaults(weft_mesh_config_init);
     listen.endpoint = driver.endpoint;
     must(weft_mesh_listen(&listen, &mesh, &err), err);
-    std::string self = "/proc/self/exe", flag = "--join", endpoint = weft_mesh_join_endpoint(mesh);
-    char* args[] = {self.data(), flag.data(), endpoint.data(), nullptr};
     for (int rank = 1; rank < kRanks; ++rank)
-      must(posix_spawn(&children[rank], self.c_str(), nullptr, nullptr, args, environ) == 0,
-           "cannot start a rank");
+      children[rank] = start_copy("--join", weft_mesh_join_endpoint(mesh));
   }
   weft_run_config options = defaults(weft_run_config_init);
   options.threads = driver.threads;
   weft_run* run = nullptr;
   must(weft_run_start(plan, mesh, &options, &run, &err), err);
-  const weft_desc row = {WEFT_F32, 2, {1, 16}};
+  const weft_desc rows = {WEFT_F32, 2, {micro_batches, 16}};
   weft_tensor* batch[2] = {};
   for (weft_tensor*& input : batch) {
-    must(weft_tensor_new(&row, &input, &err), err);
-    std::memset(weft_tensor_data(input), 0, 16 * sizeof(float));
+    must(weft_tensor_new(&rows, &input, &err), err);
+    std::memset(weft_tensor_data(input), 0, micro_batches * 16 * sizeof(float));
   }
   const auto step = [&] {
     must(weft_run_submit(run, batch, 2, WEFT_TRAIN, 0, &err), err);
@@ -195,41 +267,67 @@ double action(const Driver& driver, int steps) {
   weft_mesh_free(mesh);
   weft_plan_free(plan);
   weft_model_free(model);
-  return time / steps / kActions;
+  return time / steps;
+}
+
+double action(const Driver& driver, int steps) { return step_seconds(driver, steps) / kActions; }
+
+double isolated_action(const Driver& driver, int steps) {
+  const double one = step_seconds(driver, steps);
+  return (step_seconds(driver, steps, 1 + kMore) - one) / (kMore * kActions);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--join") == 0) return join(argv[2]);
+  if (argc == 3 && std::strcmp(argv[1], "--echo") == 0) return echo(argv[2]);
   const int rounds = argc > 1 ? std::max(std::atoi(argv[1]), 1) : 7;
   const int steps = argc > 2 ? std::max(std::atoi(argv[2]), 1) : 200;
-  struct Row {
-    Driver driver;
-    const char* hop;
-    std::vector<double> actions, hops, ratios;
-  };
-  Row rows[] = {{{"caller", 0, nullptr}, "threads", {}, {}, {}},
-                {{"threads", 1, nullptr}, "threads", {}, {}, {}},
-                {{"ipc", 1, "ipc://"}, "Unix socket", {}, {}, {}},
-                {{"tcp", 1, "tcp://127.0.0.1:0"}, "TCP socket", {}, {}, {}}};
   constexpr int kTrips = 2000;
+  struct Hop {
+    const char* name;
+    double (*measure)();
+    std::vector<double> times = {}, ratios = {};
+  };
+  struct Row {
+    const char* name;
+    Driver driver;
+    double (*measure)(const Driver& driver, int steps);
+    std::vector<Hop> hops;
+    std::vector<double> times = {};
+  };
+  const Hop threads{"threads", [] { return thread_hop(kTrips); }};
+  const Driver caller{0, nullptr};
+  Row rows[] = {
+      {"isolated", caller, isolated_action, {threads}},
+      {"caller", caller, action, {threads}},
+      {"threads", {1, nullptr}, action, {threads}},
+      {"ipc",
+       {1, "ipc://"},
+       action,
+       {{"Unix socket", [] { return socket_hop(false, kTrips); }},
+        {"ZeroMQ", [] { return zmq_hop(false, kTrips); }}}},
+      {"tcp",
+       {1, "tcp://127.0.0.1:0"},
+       action,
+       {{"TCP socket", [] { return socket_hop(true, kTrips); }},
+        {"ZeroMQ", [] { return zmq_hop(true, kTrips); }}}},
+  };
   for (int i = 0; i < rounds; ++i)
     for (Row& row : rows) {
-      const bool tcp = std::strcmp(row.driver.name, "tcp") == 0;
-      row.hops.push_back(row.driver.endpoint ? socket_hop(tcp, kTrips) : thread_hop(kTrips));
-      row.actions.push_back(action(row.driver, steps));
-      row.ratios.push_back(row.actions.back() / row.hops.back());
+      for (Hop& hop : row.hops) hop.times.push_back(hop.measure());
+      row.times.push_back(row.measure(row.driver, steps));
+      for (Hop& hop : row.hops) hop.ratios.push_back(row.times.back() / hop.times.back());
     }
   std::printf("mlp of width 16, 4 ranks, one micro-batch, medians of %d rounds of %d steps\n",
               rounds, steps);
-  for (Row& row : rows) {
-    std::sort(row.ratios.begin(), row.ratios.end());
-    std::printf(
-        "%-8s %8.2f us/action %8.0f steps/s   %-11s %7.2f us/hop   ratio %6.2f  (%.2f to %.2f)\n",
-        row.driver.name, 1e6 * median(row.actions), 1 / (kActions * median(row.actions)), row.hop,
-        1e6 * median(row.hops), row.ratios[row.ratios.size() / 2], row.ratios.front(),
-        row.ratios.back());
-  }
+  for (Row& row : rows)
+    for (Hop& hop : row.hops) {
+      std::sort(hop.ratios.begin(), hop.ratios.end());
+      std::printf("%-8s %8.2f us/action   %-11s %7.2f us/hop   ratio %6.2f  (%.2f to %.2f)\n",
+                  row.name, 1e6 * median(row.times), hop.name, 1e6 * median(hop.times),
+                  median(hop.ratios), hop.ratios.front(), hop.ratios.back());
+    }
   return 0;
 }
