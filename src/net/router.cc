@@ -117,7 +117,7 @@ bool Router::ready() { return socket_ && (socket_->has_events() || socket_->read
 void Router::after_wake() {
   // First reads the losses, then all messages: messages that a peer sent before it was lost are
   // delivered before its loss is reported.
-  if (socket_->has_events()) read_events();
+  if (socket_ && socket_->has_events()) read_events();
   size_t bytes = 0;
   all_read_ = false;
   for (int frames = 0; frames < kFramesPerTurn && bytes < kBytesPerTurn; ++frames)
