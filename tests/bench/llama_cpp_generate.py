@@ -55,8 +55,8 @@ def write_model(path, blocks, width, heads, vocabulary, positions, dtype):
 
 
 def evaluate(context, ids):
-    batch = llama_cpp.llama_batch_get_one((llama_cpp.llama_token * len(ids))(*ids), len(ids))
-    if llama_cpp.llama_decode(context, batch) != 0:
+    tokens = (llama_cpp.llama_token * len(ids))(*ids)  # the batch has only its address
+    if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(tokens, len(ids))) != 0:
         sys.exit("llama_cpp_generate: llama_decode failed")
 
 
@@ -81,14 +81,14 @@ def seconds_of(model, vocabulary, length, tokens, threads, cache):
 
 def main():
     blocks, width, heads, vocabulary, length, _, tokens, threads = map(int, sys.argv[1:9])
-    bf16 = "bf16" in sys.argv[9:]
+    dtype = gguf.GGMLQuantizationType.BF16 if "bf16" in sys.argv[9:] else gguf.GGMLQuantizationType.F32
     with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
-        write_model(file.name, blocks, width, heads, vocabulary, length + tokens + 1,
-                    gguf.GGMLQuantizationType.BF16 if bf16 else gguf.GGMLQuantizationType.F32)
-        llama_cpp.llama_log_set(llama_cpp.llama_log_callback(lambda *_: None), None)
+        write_model(file.name, blocks, width, heads, vocabulary, length + tokens + 1, dtype)
+        quiet = llama_cpp.llama_log_callback(lambda *_: None)  # llama.cpp keeps only its address
+        llama_cpp.llama_log_set(quiet, None)
         llama_cpp.llama_backend_init()
         model = llama_cpp.llama_model_load_from_file(file.name.encode(), llama_cpp.llama_model_default_params())
-        seconds = seconds_of(model, vocabulary, length, tokens, threads, llama_cpp.GGML_TYPE_BF16 if bf16 else llama_cpp.GGML_TYPE_F32)
+        seconds = seconds_of(model, vocabulary, length, tokens, threads, int(dtype))
     print(json.dumps({"first": seconds[0], "tokens": seconds[1:]}))
 
 
