@@ -2,6 +2,7 @@
 // config.json mean, and which keys of a preset have them.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 

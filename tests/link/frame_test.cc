@@ -228,7 +228,7 @@ TEST(Payload, ValuesThatNoOriginHasAreRefused) {
   EXPECT_TRUE(refused([](Origin& o) { o.activity.job = 0; }));  // an action without a letter
   EXPECT_TRUE(refused([](Origin& o) { o.activity.job = Activity::kClear; }));
   EXPECT_TRUE(refused([](Origin& o) { o.activity.awaited = static_cast<Activity::Awaited>(7); }));
-  EXPECT_TRUE(refused([](Origin& o) { o.activity.mode = 3; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.activity.mode = 4; }));
   EXPECT_TRUE(refused([](Origin& o) { o.activity.stage = -1; }));  // an action of no stage
   EXPECT_TRUE(refused([](Origin& o) { o.activity.stage = INT32_MAX; }));
   EXPECT_TRUE(refused([](Origin& o) { o.activity.micro_batch = INT32_MIN; }));
