@@ -5,6 +5,7 @@
 #   debian.sh SUITE SOURCE      e.g. debian.sh bookworm .
 set -euo pipefail
 suite=$1 source=$(readlink -f "$2")
+unset CC CXX   # new systems have no ccache
 
 for tool in autopkgtest mmdebstrap; do
   command -v $tool >/dev/null || { echo "skipped: there is no $tool"; exit 77; }

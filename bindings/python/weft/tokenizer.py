@@ -61,7 +61,8 @@ class Tokenizer(Object):
         add_specials: the template has added them. Options: add_generation_prompt (default: True), local_time_seconds, for templates that
         print the date, and refuse_specials, for messages that are not trusted."""
         config = Config("weft_chat_config", options)
-        array = (_raw.weft_chat_message * len(messages))(*[(encode(message["role"]), encode(message["content"])) for message in messages])
+        array = (_raw.weft_chat_message * len(messages))(
+            *[_raw.weft_chat_message(encode(message["role"]), encode(message["content"])) for message in messages])
         expected = 256 + sum(2 * len(message.content) for message in array)
         text: bytes = _written(ctypes.c_char, expected, lambda buffer, capacity, size: check(
             _raw.weft_tokenizer_chat, self._ptr, array, len(array), config.pointer, buffer, capacity, size))
