@@ -2,8 +2,8 @@
 // state of the node, so that later tokens of the sequence can attend to them. Inputs: queries, keys
 // and values side by side f32[.., 3 d], or three inputs f32[.., d], f32[.., e] and f32[.., e]; then
 // i32[..] positions and i32[..] sequences. dims: sequences, positions of each, and perhaps a
-// window: to how many tokens one attends, itself included. With a cap c, scores s are c tanh(s /
-// c). Output: f32[.., d].
+// window: to how many tokens one attends, itself included. Output: f32[.., d]. With a cap c, scores
+// s become c tanh(s / c).
 //
 // There are heads heads of queries and e / (d / heads) of keys and values, which groups of queries
 // share. A row with sequence -1 is padding, and its output is 0. The tokens of a sequence come in
