@@ -1,4 +1,4 @@
-// The reader of adapter_config.json: any text is either refused or keys of a preset.
+// The reader of adapter_config.json: any text is either refused or keys that each preset has. Their values may be refused.
 #include <cstdio>
 #include <cstdlib>
 
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!keys.ok()) return 0;
   const auto preset = weft::make_preset("mlp:layers=1,width=1," + keys.value(), {});
   const std::string text = preset.status().text();
-  if (preset.ok() || text.find("has no key") == text.npos) return 0;
+  if (preset.ok() || !text.starts_with("model 'mlp' has no key")) return 0;
   std::fprintf(stderr, "%s\n%s\n", keys.value().c_str(), text.c_str());
   std::abort();
 }
