@@ -1,4 +1,5 @@
-// The reader of adapter_config.json: any text is either refused or keys that each preset has. Their values may be refused.
+// The reader of adapter_config.json: any text is either refused or keys that each preset has. Their
+// values may be refused.
 #include <cstdio>
 #include <cstdlib>
 
