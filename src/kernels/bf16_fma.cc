@@ -30,14 +30,17 @@ namespace {
 // or 15 of 16. Without vectors a call of fma() takes the time, and the code stays small.
 constexpr int64_t kVecs = HWY_ARCH_ARM || kLanes == 16 ? 2 : 1;
 constexpr int64_t kRows = kLanes == 1 ? 1 : 6;
-constexpr int64_t kDepth = 512;         // of A, widened at a time
-constexpr int64_t kARow = kDepth + 16;  // so that rows lie in different sets of the cache
-constexpr int64_t kColumns = 512;       // sums of a row at a time
-constexpr int64_t kBlock = 16;          // columns of B that lie together
+constexpr int64_t kWidened = 4608;  // elements of A, in float32 at a time
+constexpr int64_t kColumns = 512;   // sums of a row at a time
+constexpr int64_t kBlock = 16;      // columns of B that lie together
 constexpr int64_t kPairs = 16;
 
+// Of `rows` rows of A, what is widened at a time. Rows lie in different sets of the cache.
+constexpr int64_t depth_of(int64_t rows) { return kWidened / rows / kBf16Chunk * kBf16Chunk; }
+constexpr int64_t a_row_of(int64_t rows) { return depth_of(rows) + 16; }
+
 struct Work {
-  HWY_ALIGN float a[kRows * kARow];
+  HWY_ALIGN float a[kWidened + 16 * kRows];
   HWY_ALIGN float sums[kRows * kColumns];
 };
 
@@ -61,10 +64,10 @@ HWY_INLINE void add_chunk(const float* a, const uint32_t* pairs, float* sums) {
       second[v] = hn::BitCast(d, hn::And(pair, hn::Set(bits, 0xffff0000u)));
     }
     WEFT_UNROLL for (int64_t i = 0; i < Rows; ++i) {
-      const FloatVec x = hn::Set(d, a[i * kARow + 2 * r]);
+      const FloatVec x = hn::Set(d, a[i * a_row_of(Rows) + 2 * r]);
       WEFT_UNROLL for (int64_t v = 0; v < kVecs; ++v) even[i][v] =
           hn::MulAdd(x, first[v], even[i][v]);
-      const FloatVec y = hn::Set(d, a[i * kARow + 2 * r + 1]);
+      const FloatVec y = hn::Set(d, a[i * a_row_of(Rows) + 2 * r + 1]);
       WEFT_UNROLL for (int64_t v = 0; v < kVecs; ++v) odd[i][v] =
           hn::MulAdd(y, second[v], odd[i][v]);
     }
@@ -82,43 +85,68 @@ struct Part {
   int64_t i, rows, j, columns;
 };
 
-// What a part fetches into the L2 cache while it computes: its share of the next columns of B, of
-// which each part of a block takes some lines, and the next rows of C.
-struct Ahead {
-  int64_t first, last;  // lines of a chunk
-  int64_t distance;     // of a chunk
-  const float* c;
-};
+// Lines of a chunk of B.
+constexpr int64_t kChunkElements = kBf16Chunk * kBf16Panel, kLine = 64;
+constexpr int64_t kLineFloats = kLine / static_cast<int64_t>(sizeof(float));
+constexpr int64_t kLines = kChunkElements * static_cast<int64_t>(sizeof(Bf16)) / kLine;
 
-HWY_INLINE Ahead ahead_of(const Bf16Product& g, const Part& part) {
-  constexpr int64_t kLines = 32;
-  // With few rows, reading B takes all the time, and the processor itself fetches it faster.
-  const bool few = g.m <= 2 * kRows;
-  const int64_t next = part.i + part.rows;
-  return {few ? 0 : part.i * kLines / g.m, few ? 0 : next * kLines / g.m,
-          bf16_panels(part.columns) * bf16_panel_elements(g.k),
-          g.c && next + part.rows <= g.m ? g.c + next * g.c_row + part.j : nullptr};
+HWY_INLINE const char* line_of(const Bf16* chunk, int64_t line) {
+  return reinterpret_cast<const char*>(chunk) + line * kLine;
 }
 
-// Adds `chunks` chunks from `begin` on, at most kDepth elements of k, to the sums of a part.
+// A block has few rows if reading B takes more time than the arithmetic.
+HWY_INLINE bool has_few_rows(const Bf16Product& g) { return g.m <= 2 * kRows; }
+
+// With few rows, the first part fetches into the L1 cache what it reads soon. The processor itself
+// stops at the end of a page, and where the next panel begins.
+HWY_INLINE void fetch_soon(const Bf16Product& g, const Part& part, const Bf16* b, int64_t chunk,
+                           int64_t chunks) {
+  constexpr int64_t kSoon = 4;  // chunks
+  if (part.i > 0 || !has_few_rows(g)) return;
+  const int64_t soon = chunk + kSoon;
+  const Bf16* next = soon < chunks
+                         ? b + soon * kChunkElements
+                         : b + bf16_panel_elements(g.k) + (soon - chunks) * kChunkElements;
+  for (int64_t line = 0; line < kLines; ++line) __builtin_prefetch(line_of(next, line), 0, 3);
+}
+
+// With many, each part fetches some lines of each chunk of the block's next columns into the L2
+// cache.
+HWY_INLINE void fetch_share(const Bf16Product& g, const Part& part, const Bf16* chunk) {
+  if (has_few_rows(g)) return;
+  const Bf16* next = chunk + bf16_panels(part.columns) * bf16_panel_elements(g.k);
+  const int64_t last = (part.i + part.rows) * kLines / g.m;
+  for (int64_t line = part.i * kLines / g.m; line < last; ++line)
+    __builtin_prefetch(line_of(next, line), 0, 2);
+}
+
+// Fetches `Rows` rows of C, which the next part begins with, in the panel at column j.
+template <int64_t Rows>
+HWY_INLINE void fetch_sums(const Bf16Product& g, const Part& part, int64_t j) {
+  const int64_t next = part.i + Rows;
+  if (!g.c || next + Rows > g.m) return;
+  const float* c = g.c + next * g.c_row + part.j + j;
+  for (int64_t r = 0; r < Rows; ++r)
+    for (int64_t column = 0; column < kBf16Panel; column += kLineFloats)
+      __builtin_prefetch(c + r * g.c_row + column, 1, 2);
+}
+
+// Adds `chunks` chunks from `begin` on, at most depth_of(Rows) elements of k, to the sums of a
+// part.
 template <int64_t Rows>
 HWY_NOINLINE void add_depth(const Bf16Product& g, const Part& part, int64_t begin, int64_t chunks,
                             Work& work) {
-  constexpr int64_t kChunk = kBf16Chunk * kBf16Panel, kLine = 64;
-  const Ahead ahead = ahead_of(g, part);
-  for (int64_t j = 0; j < part.columns; j += kVecs * kLanes) {
-    const int64_t panel = (part.j + j) / kBf16Panel;
-    const Bf16* b = g.b + panel * bf16_panel_elements(g.k) + begin * kChunk;
-    const auto* pairs = reinterpret_cast<const uint32_t*>(b) + column_of(j % kBf16Panel);
-    if (ahead.c && begin == 0)
-      for (int64_t r = 0; r < Rows; ++r)
-        for (int64_t v = 0; v < kVecs; ++v)
-          __builtin_prefetch(ahead.c + r * g.c_row + j + v * kLanes, 1, 2);
+  for (int64_t j = 0; j < part.columns; j += kBf16Panel) {
+    const Bf16* b =
+        g.b + (part.j + j) / kBf16Panel * bf16_panel_elements(g.k) + begin * kChunkElements;
+    if (begin == 0) fetch_sums<Rows>(g, part, j);
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const auto* next = reinterpret_cast<const char*>(b + chunk * kChunk + ahead.distance);
-      for (int64_t line = ahead.first; line < ahead.last; ++line)
-        __builtin_prefetch(next + line * kLine, 0, 2);
-      add_chunk<Rows>(work.a + chunk * kBf16Chunk, pairs + chunk * kChunk / 2, work.sums + j);
+      fetch_soon(g, part, b, chunk, chunks);
+      fetch_share(g, part, b + chunk * kChunkElements);
+      const auto* pairs = reinterpret_cast<const uint32_t*>(b + chunk * kChunkElements);
+      const float* a = work.a + chunk * kBf16Chunk;
+      for (int64_t column = 0; column < kBf16Panel; column += kVecs * kLanes)
+        add_chunk<Rows>(a, pairs + column_of(column), work.sums + j + column);
     }
   }
 }
@@ -128,10 +156,11 @@ template <int64_t Rows>
 HWY_INLINE void add_rows(const Bf16Product& g, int64_t i, int64_t j, int64_t columns, Work& work) {
   const Bf16Strip strip{i, Rows, j, columns, work.sums, kColumns};
   begin_strip(g, strip);
+  constexpr int64_t kDepth = depth_of(Rows);
   for (int64_t p = 0; p < g.k; p += kDepth) {
     const int64_t depth = HWY_MIN(kDepth, g.k - p), chunks = bf16_chunks(depth);
     for (int64_t r = 0; r < Rows; ++r) {
-      float* row = work.a + r * kARow;
+      float* row = work.a + r * a_row_of(Rows);
       widen_row(g.a + (i + r) * g.a_row + p, row, depth);
       std::fill(row + depth, row + chunks * kBf16Chunk, 0.0f);
     }
