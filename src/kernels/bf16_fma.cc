@@ -1,5 +1,5 @@
 // Blocks of bf16 products by fused multiply-adds. A is widened to float32 in blocks; B is widened
-// in registers, where twelve rows share it.
+// in registers, where the rows of a part share it.
 #include <algorithm>
 
 #include "kernels/bf16_product.h"
