@@ -1,7 +1,9 @@
 // Continues texts of random tokens with a GPT-2 of random weights, and prints the seconds of the
 // first token and of each later one as one JSON object, for tools/bench. With several texts, the
-// seconds are those of a token of every text. The same texts get a token before that, because the
-// first step also packs weights. All ranks are in this process.
+// seconds are those of a token of every text. Other texts of the same length get a token before
+// that, because the first step also packs weights; they are others because the run keeps the keys
+// and values of a text that has ended for the next one that begins like it. All ranks are in this
+// process.
 //
 //   build/tests/bench/bench_generate BLOCKS WIDTH HEADS VOCABULARY LENGTH TEXTS TOKENS [OPTION...]
 //
@@ -103,8 +105,8 @@ weft_run* start(const std::string& preset, uint32_t texts, const Options& option
 }
 
 void add_texts(weft_generator* generator, uint32_t texts, uint32_t length, uint32_t vocabulary,
-               uint32_t tokens) {
-  std::mt19937 random(1);
+               uint32_t tokens, uint32_t seed) {
+  std::mt19937 random(seed);
   for (uint32_t i = 0; i < texts; ++i) {
     std::vector<int32_t> text;
     for (uint32_t k = 0; k < length; ++k)
@@ -144,9 +146,9 @@ int main(int argc, char** argv) {
   weft_run* run = start(preset, texts, options);
   weft_generator* generator = nullptr;
   require(weft_generator_new(run, &generator, &err));
-  add_texts(generator, texts, length, vocabulary, 1);
+  add_texts(generator, texts, length, vocabulary, 1, 1);
   take_tokens(generator, texts);
-  add_texts(generator, texts, length, vocabulary, tokens + 1);
+  add_texts(generator, texts, length, vocabulary, tokens + 1, 2);
   double before = now();
   for (uint32_t i = 0; i <= tokens; ++i) {
     take_tokens(generator, texts);
