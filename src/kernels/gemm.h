@@ -10,7 +10,8 @@
 // the processor, the number of rows and columns, the storage of the factors, tiles or threads.
 //
 // A processor whose vectors have no fused multiply-add does not fulfil this: there, BLIS computes
-// the products, and their bits depend on the shape.
+// the products, and their bits depend on the shape. With alpha 1 and beta 0, its kernels for these
+// processors have the same bits for a packed factor.
 //
 // Threads: gemm() may be called from any number of threads at once. Each product is cut into tiles
 // that depend only on its shape, and each tile is computed by one thread, so the result does not

@@ -184,11 +184,12 @@ class RankWriter {
     const Node& node = plan_.model->node(call.node);
     if (call.kind == CallKind::weight_grad || !node.op->multiplies_weight()) return;
     const bool transposed = multiplies_transposed(node, call.kind);
-    for (const ResidentTensor& t :
-         resident_of(plan_, rank_, node.weights.front()).of(ResidentTensor::Role::packed))
-      if (t.transposed == transposed) out.packed = {t.place, transposed, true};
+    const ResidentParam& resident = resident_of(plan_, rank_, node.weights.front());
+    for (const ResidentTensor& t : resident.of(ResidentTensor::Role::packed))
+      if (t.transposed == transposed)
+        out.packed = {t.place, transposed, /*kept=*/true, resident.only_packed()};
     if (shapes_.packed_scratch(call) == 0) return;
-    out.packed = {out.scratch, transposed, false};
+    out.packed = {out.scratch, transposed};
     out.packed.place.offset += shapes_.op_scratch(call);
   }
 

@@ -60,6 +60,8 @@ void set_runs(const RunOfSum& runs, ResidentParam& param) {
 struct LocalUses {
   std::vector<bool> sums;               // per sum of uses
   std::array<bool, 2> multiplies = {};  // by the weight; by its transpose
+  std::array<bool, 2> copies = {};      // those of which a copy beside the value pays
+  bool all_pay = true;                  // for all products
   bool unpacked = false;                // something reads the value itself
 };
 
@@ -76,15 +78,28 @@ bool pays(const Model& model, const PlanConfig& config, const Node& node) {
 
 void add_use(const Model& model, const PlanConfig& config, const Param::Use& use, LocalUses& uses) {
   const Node& node = model.node(use.node);
-  const bool product = use.port == 0 && node.op->multiplies_weight() && keeps_packed(config);
-  if (!product || (config.values() == DType::f32 && !pays(model, config, node))) {
+  if (use.port != 0 || !node.op->multiplies_weight() || !keeps_packed(config)) {
     uses.unpacked = true;
     return;
   }
+  const bool copy = config.values() == DType::bf16 || pays(model, config, node);
+  uses.all_pay = uses.all_pay && copy;
+  const auto add = [&](bool transposed) {
+    uses.multiplies[transposed] = true;
+    if (copy) uses.copies[transposed] = true;
+  };
   const bool transposed = node.op->multiplies_transposed(node.attrs);
-  uses.multiplies[transposed] = true;
-  if (makes(model, config, Mode::train) && model.node(node.in.front()).needs_grad)
-    uses.multiplies[!transposed] = true;
+  add(transposed);
+  if (makes(model, config, Mode::train) && model.node(node.in.front()).needs_grad) add(!transposed);
+}
+
+// Whether the rank stores a value only as its products read it. Of one that does not change, this
+// takes no time to pack. Two forms in place of a value and no copy would take more memory.
+bool only_packed(const Model& model, const PlanConfig& config, ParamId param, DType stored,
+                 const LocalUses& uses) {
+  const bool changes = makes(model, config, Mode::train) && !model.param(param).training.frozen;
+  const bool both = uses.multiplies[false] && uses.multiplies[true];
+  return !changes && !uses.unpacked && stored == config.values() && (!both || uses.all_pay);
 }
 
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
@@ -98,11 +113,11 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
                     .updated = !frozen && (owned || (config.shard == "none" && local.front())),
                     .dtype = stored.dtype,
                     .tensors = {}};
-  const bool only_packed = stored.dtype == DType::bf16 && !uses.unpacked;
-  if (!only_packed && (owned || config.shard != "parameters"))
+  const bool packed = only_packed(model, config, param, stored.dtype, uses);
+  if (!packed && (owned || config.shard != "parameters"))
     out.tensors.push_back({.role = Role::value, .desc = stored});
   for (const bool transposed : {false, true})
-    if (uses.multiplies[transposed])
+    if ((packed ? uses.multiplies : uses.copies)[transposed])
       out.tensors.push_back({.role = Role::packed,
                              .desc = packed_desc(config.values(), desc.shape, transposed),
                              .transposed = transposed});

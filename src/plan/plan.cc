@@ -45,9 +45,12 @@ std::span<const ResidentTensor> ResidentParam::of(ResidentTensor::Role role) con
   return {first, end};
 }
 
+bool ResidentParam::only_packed() const {
+  return of(ResidentTensor::Role::value).empty() && !of(ResidentTensor::Role::packed).empty();
+}
+
 Place ResidentParam::value() const {
-  auto found = of(ResidentTensor::Role::value);
-  if (found.empty() && dtype == DType::bf16) found = of(ResidentTensor::Role::packed);
+  const auto found = of(only_packed() ? ResidentTensor::Role::packed : ResidentTensor::Role::value);
   return found.empty() ? Place{} : found.front().place;
 }
 

@@ -128,6 +128,7 @@ struct PackedOperand {
   Place place;
   bool transposed = false;
   bool kept = false;  // a resident tensor, made again after each update; otherwise for one call
+  bool only = false;  // the weight is stored only so
 };
 
 // --- messages
@@ -257,7 +258,7 @@ struct RankProgram {
 struct ResidentTensor {
   enum class Role : uint8_t {
     value,        // the first of its versions; with --shard parameters the owner's
-    packed,       // for products: a copy of the value, or its only form
+    packed,       // for products: a copy of the value, or the form in which it is stored
     gradient,     // the owner's, where accumulators are not kept
     accumulator,  // of a sum of gradients in one replica. The owner has those of all; if they
                   // are kept, the first is where the gradient ends
@@ -288,6 +289,8 @@ struct ResidentParam {
   std::span<const ResidentTensor> of(ResidentTensor::Role role) const;
   // Of a rank that updates it: where its gradient ends. No place without training.
   Place gradient() const;
+  // Whether the value is stored in packed forms and no other. Writes of the value write to all.
+  bool only_packed() const;
   // Of the value, or of its first packed form if it has no other. No place if the value is
   // gathered.
   Place value() const;

@@ -15,10 +15,10 @@ constexpr uint64_t kHashedTogether = uint64_t{1} << 16;  // elements
 Result<PartRange> PartRange::find(const Plan& plan, const Worker::ParamMemory& memory,
                                   ParamId param, Part part, uint64_t offset, uint64_t count) {
   PartRange out;
-  out.at_ = part == Part::value  ? memory.weight
+  out.at_ = part == Part::value  ? memory.value.floats()
             : part == Part::grad ? memory.grad
                                  : memory.slots[part == Part::state0 ? 0 : 1];
-  if (part == Part::value) out.weight_ = memory.bf16;
+  if (part == Part::value) out.weight_ = memory.value;
   if (!out.at_ && !out.weight_)
     return Status(Code::not_found, cat("parameter '", plan.model->param(param).name,
                                        "' has no such tensor with this model and optimizer"));
@@ -36,12 +36,12 @@ std::span<const float> PartRange::read() {
 
 std::span<float> PartRange::floats() {
   if (at_) return {at_, count_};
-  buffer_.resize(count_);
-  return buffer_;
+  if (!buffer_) buffer_ = std::make_unique_for_overwrite<float[]>(count_);
+  return {buffer_.get(), count_};
 }
 
 void PartRange::store() {
-  if (!at_) weight_.write(static_cast<int64_t>(offset_), buffer_);
+  if (!at_) weight_.write(static_cast<int64_t>(offset_), floats());
 }
 
 Result<Digest> hash_part(const Plan& plan, const Worker::ParamMemory& memory, ParamId param,

@@ -1,15 +1,16 @@
 // The tensors of a parameter in a rank's memory.
 #pragma once
 
+#include <memory>
 #include <span>
-#include <vector>
 
 #include "runtime/run.h"
 #include "runtime/worker.h"
 
 namespace weft {
 
-// A range of such a tensor as floats: in the rank's memory, or in a buffer if the memory has bf16.
+// A range of such a tensor as floats: in the rank's memory, or in a buffer if the memory has bf16
+// or a packed form.
 class PartRange {
  public:
   PartRange() = default;
@@ -25,9 +26,9 @@ class PartRange {
 
  private:
   float* at_ = nullptr;  // null: weight_
-  Bf16Weight weight_;
+  StoredWeight weight_;
   uint64_t offset_ = 0, count_ = 0;
-  std::vector<float> buffer_;
+  std::unique_ptr<float[]> buffer_;
 };
 
 // XXH3-128 over the values of that tensor, as floats.

@@ -55,15 +55,15 @@ void initialize(Tiles& tiles, const Param& param, uint64_t seed,
   for_tiles(tiles, static_cast<int>((n + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
     const int64_t begin = tile * kLoopBlock;
     const auto count = static_cast<size_t>(std::min(kLoopBlock, n - begin));
-    if (memory.weight) {
-      draw(param, seed, begin, {memory.weight + begin, count});
+    if (float* const elements = memory.value.floats()) {
+      draw(param, seed, begin, {elements + begin, count});
       return;
     }
     std::array<float, kDrawnBlock> values;
     for (size_t done = 0; done < count; done += kDrawnBlock) {
       const auto block = std::span(values).first(std::min(kDrawnBlock, count - done));
       draw(param, seed, begin + static_cast<int64_t>(done), block);
-      memory.bf16.write(begin + static_cast<int64_t>(done), block);
+      memory.value.write(begin + static_cast<int64_t>(done), block);
     }
   });
 }
@@ -176,11 +176,8 @@ Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
   auto memory = [&](const Place& place) {
     return place ? reinterpret_cast<float*>(arena_.data() + place.offset) : nullptr;
   };
-  ParamMemory out{.owned = p.owned};
-  if (p.dtype == DType::bf16)
-    out.bf16 = Bf16Weight(p, plan_->model->param(p.param).shape, arena_.data());
-  else
-    out.weight = memory(p.value());
+  const Shape& shape = plan_->model->param(p.param).shape;
+  ParamMemory out{.value = StoredWeight(p, shape, arena_.data()), .owned = p.owned};
   const auto state = p.of(ResidentTensor::Role::state);
   out.grad = memory(p.gradient());
   for (size_t s = 0; s < state.size(); ++s) out.slots[s] = memory(state[s].place);
@@ -372,16 +369,16 @@ Status Worker::run_fold(const ProgramCall& call, BoundCall& bound) {
   return find_op("concat")->forward(op);
 }
 
-// Kept copies are made again by the first call after an update. Of a weight that is stored as bf16,
-// packed forms are written with it.
+// Kept copies are made again by the first call after an update. A weight that is stored only packed
+// is written so.
 const void* Worker::packed_weight(const RankProgram& program, const ProgramCall& call,
                                   const BoundCall& bound, int32_t micro_batch) {
   if (!call.packed.place) return nullptr;
-  // BLIS would give other bits than without the copy.
-  if (plan_->config.values() == DType::f32 && !gemm_is_fused()) return nullptr;
   void* out = at(program, call.packed.place, micro_batch);
+  if (call.packed.only) return out;
+  // BLIS reads the value faster.
+  if (plan_->config.values() == DType::f32 && !gemm_is_fused()) return nullptr;
   if (call.packed.kept) {
-    if (bound.weights.front().desc.dtype == DType::bf16) return out;
     uint64_t& made = packed_of_[call.packed.place.offset];
     if (made == weights_made_) return out;
     made = weights_made_;

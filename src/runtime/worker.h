@@ -15,7 +15,7 @@
 #include "plan/plan.h"
 #include "runtime/arena.h"
 #include "runtime/batch.h"
-#include "runtime/bf16_weight.h"
+#include "runtime/stored_weight.h"
 
 namespace weft {
 
@@ -68,10 +68,9 @@ class Worker {
   View delivered(const StepDescriptor& step, int32_t edge, int32_t micro_batch);  // rank 0
 
   // Memory of a resident parameter; only its owner has the gradient and the optimizer state
-  // (otherwise null). The value is `weight`, or `bf16` if it is stored so.
+  // (otherwise null).
   struct ParamMemory {
-    float* weight = nullptr;
-    Bf16Weight bf16 = {};
+    StoredWeight value = {};
     float* grad = nullptr;
     std::array<float*, 2> slots{};
     bool owned = false;

@@ -94,7 +94,8 @@ void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t 
     const Shape& shape = param.shape;
     const ParamMemory memory = memory_of(p);
     const auto version = [&](int32_t number) {
-      return memory.weight + versions().offset(number) / static_cast<int64_t>(sizeof(float));
+      return memory.value.floats() +
+             versions().offset(number) / static_cast<int64_t>(sizeof(float));
     };
     float* weight = version(to);
     if (weight != version(from))

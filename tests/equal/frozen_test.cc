@@ -1,6 +1,6 @@
 // Frozen parameters: one digest however a step is split, and no work, message or memory for
-// gradients that nothing needs. With bf16 values, those that only products and lookups read take
-// two bytes, or four with a packed form for the backward.
+// gradients that nothing needs. Those that only products read are stored once for each form that
+// the products read, in the type of the values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -166,7 +166,7 @@ TEST(FrozenPlan, NothingRunsBackwardBelowTheLowestTrainedParameter) {
       // A frozen rank keeps only its parameters, and no activation from one action to the next.
       int64_t values = 0;
       for (const ResidentParam& p : plan->resident[rank])
-        for (const ResidentTensor& t : p.of(ResidentTensor::Role::value)) values += t.bytes();
+        for (const ResidentTensor& t : p.tensors) values += t.bytes();
       if (r < 2) {
         EXPECT_EQ(plan->permanent_bytes[rank], values) << schedule << ", rank " << r;
         EXPECT_LT(ring_bytes(*plan, r), ring_bytes(*all, r)) << schedule << ", rank " << r;
@@ -219,8 +219,49 @@ TEST(FrozenPlan, KeepsValuesInTheFormsThatProductsRead) {
   config.packed = true;
   config.step_kinds = 1u << static_cast<uint32_t>(Mode::infer);
   EXPECT_EQ(bytes({}), 4 * 2048 + kBiases);
-  config.precision = "f32";
-  EXPECT_GE(bytes({}), 4 * 4096 + kBiases);
+}
+
+TEST(FrozenPlan, KeepsFloatsInTheFormsThatProductsRead) {
+  const auto model = make_preset("mlp:layers=4,width=32", {.seq_len = 0}).take().model;
+  PlanConfig config;
+  config.micro_batches = 2;
+  constexpr int64_t kBiases = 4 * 128;
+  const auto bytes = [&](std::initializer_list<const char*> patterns) {
+    config.groups = frozen(patterns);
+    return weight_bytes(*make_plan(model, config).take(), 0);
+  };
+  EXPECT_EQ(bytes({}), (4 + 7) * 4096 + kBiases);
+  EXPECT_EQ(bytes({"*.weight"}), 7 * 4096 + kBiases);
+  EXPECT_EQ(bytes({"layers.0.*", "layers.1.*"}), (2 + 2 + 3) * 4096 + kBiases);
+  // A copy beside a value that changes does not pay, and two forms are more than one value.
+  config.micro_batches = 1;
+  EXPECT_EQ(bytes({}), 4 * 4096 + kBiases);
+  EXPECT_EQ(bytes({"*.weight"}), 4 * 4096 + kBiases);
+  EXPECT_EQ(bytes({"layers.0.*"}), 4 * 4096 + kBiases);
+  config.step_kinds = 1u << static_cast<uint32_t>(Mode::eval);
+  for (const int64_t samples : {1, 1024}) {
+    config.micro_batch_size = samples;
+    const auto plan = make_plan(model, config).take();
+    EXPECT_EQ(weight_bytes(*plan, 0), 4 * 4096 + kBiases);
+    for (const ResidentParam& p : plan->resident[0])
+      EXPECT_EQ(p.only_packed(), model->param(p.param).shape.rank == 2);
+  }
+}
+
+// At the smallest limit that a plan without packed forms has.
+TEST(FrozenPlan, NeedsNoMoreFloatsUnderALimit) {
+  const auto model = make_preset("mlp:layers=3,width=33", {.seq_len = 0}).take().model;
+  for (const bool trains : {true, false}) {
+    PlanConfig config;
+    config.groups = frozen({"*.weight"});
+    if (!trains) config.step_kinds = 1u << static_cast<uint32_t>(Mode::infer);
+    config.packed = false;
+    config.memory_limit = make_plan(model, config).take()->arena_bytes[0];
+    config.packed = true;
+    const auto plan = make_plan(model, config);
+    ASSERT_TRUE(plan.ok()) << plan.status().text();
+    EXPECT_LE(plan.value()->arena_bytes[0], config.memory_limit);
+  }
 }
 
 // They fit where a product with its own copy would not.

@@ -95,7 +95,7 @@ Digest weights_of(Hand& hand) {
   for (const Param& param : hand.plan->model->params()) {
     const ParamId id = hand.plan->model->find_param(param.name);
     const int32_t owner = hand.plan->owner_of_param[static_cast<size_t>(id)];
-    const float* weight = hand.ranks->worker(owner).param(id).weight;
+    const float* weight = hand.ranks->worker(owner).param(id).value.floats();
     all.bytes(weight, static_cast<size_t>(param.shape.elements()) * sizeof(float));
   }
   return all.finish();

@@ -8,7 +8,6 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/bf16_elements.h"
 #include "kernels/bf16_pack.h"
 #include "support/bf16_reference.h"
 #include "support/simd_targets.h"
@@ -127,30 +126,6 @@ TEST(PackBf16, IndicesFillTheBytes) {
     EXPECT_EQ(static_cast<int64_t>(at.size()) * 2, packed_bf16_bytes(k, n));
     for (size_t i = 0; i < at.size(); ++i) ASSERT_EQ(at[i], static_cast<int64_t>(i));
   }
-}
-
-// Pieces of any length, which begin anywhere, make the packed form of the whole matrix.
-TEST(PackBf16, IsWrittenAndReadInPieces) {
-  SerialTiles tiles;
-  for (const auto& [k, n] : kShapes)
-    for (const bool transposed : {false, true}) {
-      const std::vector<Bf16> x = test::random_bf16s(Numbers::any_bits, k * n, 4);
-      const std::vector<Bf16> expected =
-          expected_pack(PackBf16<Bf16>{k, n, x.data(), transposed ? k : n, transposed}, x);
-      for (const int64_t piece : {int64_t{1}, int64_t{7}, int64_t{33}, k * n}) {
-        std::vector<Bf16> packed(expected.size()), out(x.size() + 1, 42);
-        const PackedBf16 matrix{k, n, transposed, packed.data()};
-        for (int64_t first = 0; first < k * n; first += piece) {
-          const int64_t count = std::min(piece, k * n - first);
-          write_packed(matrix, first, count, x.data() + first);
-          read_packed(matrix, first, count, out.data() + first);
-        }
-        EXPECT_TRUE(packed == expected) << k << 'x' << n << " transposed " << transposed;
-        EXPECT_EQ(out.back(), 42);
-        out.pop_back();
-        EXPECT_TRUE(out == x) << k << 'x' << n << " transposed " << transposed;
-      }
-    }
 }
 
 TEST(TransposeBf16, PadsRowsToChunks) {

@@ -74,7 +74,8 @@ TEST(Answer, ToAHashIsTheDigestOfTheWholeTensor) {
     return rpc::read_answer(answer, out);
   };
   ASSERT_TRUE(hash({.param = param, .bytes = {}}).ok());
-  const Digest expected = hash_bytes(worker.value()->param(param).weight, floats * sizeof(float));
+  const Digest expected =
+      hash_bytes(worker.value()->param(param).value.floats(), floats * sizeof(float));
   ASSERT_EQ(out.size(), sizeof expected);
   EXPECT_EQ(std::memcmp(out.data(), &expected, sizeof expected), 0);
   EXPECT_EQ(hash({.param = 1000, .bytes = {}}).code(), Code::protocol);

@@ -1,0 +1,24 @@
+// Elements of a packed matrix (kernels/packed.h; in bf16 kernels/bf16_pack.h), as floats in the
+// order of the matrix that was packed.
+#pragma once
+
+#include <span>
+
+#include "tensor/shape.h"
+
+namespace weft::kernels {
+
+// A packed B[k,n]. The matrix is B, or if `transposed` B transposed; its rows follow each other.
+struct PackedMatrix {
+  DType dtype = DType::f32;  // or bf16
+  int64_t k = 0, n = 0;
+  bool transposed = false;
+  void* data = nullptr;
+};
+
+// The elements of the matrix from `first` on. As bf16, they are rounded as to_bf16() does. Threads
+// may write different elements at once.
+void write_packed(const PackedMatrix& matrix, int64_t first, std::span<const float> values);
+void read_packed(const PackedMatrix& matrix, int64_t first, std::span<float> out);
+
+}  // namespace weft::kernels

@@ -1,0 +1,38 @@
+// The memory of a parameter on a rank, in float32 or bf16: its elements in order, or only the
+// packed forms that products read.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "kernels/packed_elements.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+class StoredWeight {
+ public:
+  StoredWeight() = default;
+  // `arena`: the memory of the rank.
+  StoredWeight(const ResidentParam& param, const Shape& shape, std::byte* arena);
+
+  // False: this rank does not store it.
+  explicit operator bool() const { return elements_ || packed_count_ > 0; }
+  // The elements in order; null if they are not stored so.
+  float* floats() const {
+    return dtype_ == DType::f32 ? reinterpret_cast<float*>(elements_) : nullptr;
+  }
+
+  // The elements from `first` on. Written to all forms; as bf16, rounded to nearest even.
+  void write(int64_t first, std::span<const float> values) const;
+  void read(int64_t first, std::span<float> out) const;
+
+ private:
+  DType dtype_ = DType::f32;
+  std::byte* elements_ = nullptr;  // null: packed_
+  std::array<kernels::PackedMatrix, 2> packed_ = {};
+  size_t packed_count_ = 0;
+};
+
+}  // namespace weft
