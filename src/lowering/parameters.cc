@@ -62,7 +62,7 @@ struct LocalUses {
   std::array<bool, 2> multiplies = {};  // by the weight; by its transpose
   std::array<bool, 2> copies = {};      // those of which a copy beside the value pays
   bool all_pay = true;                  // for all products
-  bool unpacked = false;                // something reads the value itself
+  bool unpacked = false;                // something can read the value in order only
 };
 
 // Packing a float32 weight takes the time of a product with some rows. gemm() packs for each
@@ -78,6 +78,7 @@ bool pays(const Model& model, const PlanConfig& config, const Node& node) {
 
 void add_use(const Model& model, const PlanConfig& config, const Param::Use& use, LocalUses& uses) {
   const Node& node = model.node(use.node);
+  if (use.port == 0 && node.op->copies_weight()) return;
   if (use.port != 0 || !node.op->multiplies_weight() || !keeps_packed(config)) {
     uses.unpacked = true;
     return;
@@ -93,13 +94,15 @@ void add_use(const Model& model, const PlanConfig& config, const Param::Use& use
   if (makes(model, config, Mode::train) && model.node(node.in.front()).needs_grad) add(!transposed);
 }
 
-// Whether the rank stores a value only as its products read it. Of one that does not change, this
-// takes no time to pack. Two forms in place of a value and no copy would take more memory.
+// Whether the rank stores a value only as its products read it; what copies elements reads them
+// from there. Of a value that does not change, this takes no time to pack. Two forms in place of a
+// value and no copy would take more memory.
 bool only_packed(const Model& model, const PlanConfig& config, ParamId param, DType stored,
                  const LocalUses& uses) {
   const bool changes = makes(model, config, Mode::train) && !model.param(param).training.frozen;
-  const bool both = uses.multiplies[false] && uses.multiplies[true];
-  return !changes && !uses.unpacked && stored == config.values() && (!both || uses.all_pay);
+  const int forms = uses.multiplies[false] + uses.multiplies[true];
+  return !changes && !uses.unpacked && stored == config.values() &&
+         (forms == 1 || (forms == 2 && uses.all_pay));
 }
 
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,

@@ -1,11 +1,9 @@
 // embedding: rows of a table. Input 0 holds i32 indices [.., t], weight 0 is the table f32[v, d],
-// which forward takes as bf16 as well, the output is f32[.., t, d]. With kPositions the row is the
-// position along the last axis, and the indices only say how many there are. A piece of the table
-// gives zeros for the rows of others.
+// which forward takes as bf16 or packed as well, the output is f32[.., t, d]. With kPositions the
+// row is the position along the last axis, and the indices only say how many there are. A piece of
+// the table gives zeros for the rows of others.
 #include <algorithm>
-#include <cstring>
 
-#include "kernels/bf16.h"
 #include "kernels/elementwise.h"
 #include "kernels/ranges.h"
 #include "ops/check.h"
@@ -30,13 +28,6 @@ int64_t row_of(const Call& call, int64_t i) {
   const int64_t begin = call.attrs->section.begin;
   const int64_t row = call.in[0].i32()[i] - begin;
   return row < call.weights[0].desc.shape[0] ? std::max<int64_t>(row, -1) : -1;
-}
-
-void copy_row(const View& table, int64_t row, int64_t width, float* out) {
-  if (table.desc.dtype == DType::bf16)
-    kernels::from_bf16(table.bf16() + row * width, out, width);
-  else
-    std::memcpy(out, table.f32() + row * width, static_cast<size_t>(width) * sizeof(float));
 }
 
 Status check_indices(const Call& call) {
@@ -106,7 +97,7 @@ class Embedding final : public Op {
                    if (row < 0)
                      std::fill_n(out, width, 0.0f);
                    else
-                     copy_row(call.weights[0], row, width, out);
+                     copy_weight(call, row * width, {out, static_cast<size_t>(width)});
                  }
                });
     return {};

@@ -18,6 +18,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "kernels/packed_elements.h"
 #include "kernels/tiles.h"
 #include "tensor/shape.h"
 
@@ -147,12 +148,16 @@ struct Call {
   // kernels/bf16_pack.h), and then read instead of the view; null: it is not packed, and no tensor
   // of a product is bf16.
   const void* packed = nullptr;
+  kernels::PackedMatrix stored;  // weight 0 if it is stored only packed; null data: the view has it
   void* scratch = nullptr;
   CallKey key;
   bool training = true;    // dropout is the identity when false
   double denominator = 1;  // losses: the divisor of the step's loss
   Tiles* tiles = nullptr;  // never null when called
 };
+
+// Elements of weight 0 from `first` on, however it is stored.
+void copy_weight(const Call& call, int64_t first, std::span<float> out);
 
 class Op {
  public:
@@ -209,7 +214,7 @@ class Op {
     return false;
   }
   // Weight 0 is only copied into the output, so that an output in bf16 is the same if the weight is
-  // bf16. Then forward takes it as bf16.
+  // bf16. Forward reads it by copy_weight() only: it may be bf16, or packed.
   virtual bool copies_weight() const { return false; }
   // Bytes that weight_grad needs for bf16 tensors.
   virtual int64_t bf16_scratch(const Desc& in, const Desc& weight) const {

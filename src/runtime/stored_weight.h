@@ -24,6 +24,9 @@ class StoredWeight {
     return dtype_ == DType::f32 ? reinterpret_cast<float*>(elements_) : nullptr;
   }
 
+  // The first packed form, if there is no other; otherwise its data are null.
+  const kernels::PackedMatrix& packed() const { return packed_.front(); }
+
   // The elements from `first` on. Written to all forms; as bf16, rounded to nearest even.
   void write(int64_t first, std::span<const float> values) const;
   void read(int64_t first, std::span<float> out) const;

@@ -13,6 +13,7 @@
 #include "kernels/gemm.h"
 #include "kernels/normal.h"
 #include "kernels/packed.h"
+#include "lowering/parameters.h"
 #include "runtime/clock.h"
 #include "runtime/tensor_loops.h"
 
@@ -99,6 +100,11 @@ void Worker::bind() {
     for (const PlacedOperand& o : operands) out.push_back(view(o, variant));
     return out;
   };
+  auto stored = [this](const ProgramCall& call) {
+    if (folds(call.kind) || call.weights.empty()) return kernels::PackedMatrix();
+    const ParamId param = plan_->model->node(call.node).weights.front();
+    return memory_of(resident_of(*plan_, rank_, param)).value.packed();
+  };
   auto resident = [this](const std::vector<PlacedOperand>& operands) {
     std::vector<View> out;
     for (const PlacedOperand& o : operands)
@@ -116,6 +122,7 @@ void Worker::bind() {
         for (const ProgramCall& c : action.calls)
           bound.push_back({views(c.in, v), views(c.weights, v), views(c.stash, v), views(c.din, v),
                            view(c.out, v), view(c.dout, v), view(c.acc, v), resident(c.state),
+                           stored(c),
                            c.acc.place && !c.clears ? &empty_[c.acc.place.offset] : nullptr});
         bound_[static_cast<size_t>(mode.mode)][v].push_back(std::move(bound));
       }
@@ -410,7 +417,7 @@ void Worker::pack_weight(const View& weight, bool transposed, void* out) {
 Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,
                       const ProgramCall& call, BoundCall& bound, int32_t micro_batch) {
   const int64_t version = weights_at(versions(), step, micro_batch);
-  for (size_t i = 0; i < call.weights.size(); ++i) {
+  for (size_t i = bound.stored.data ? 1 : 0; i < call.weights.size(); ++i) {
     const Place& place = call.weights[i].place;
     bound.weights[i].data = static_cast<std::byte*>(at(program, place, micro_batch)) +
                             (versions().has(place.offset) ? version : 0);
@@ -438,6 +445,7 @@ Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,
                 .begins_sum = writes,
                 .weight = std::max(call.weight, 0),
                 .packed = packed_weight(program, call, bound, micro_batch),
+                .stored = bound.stored,
                 .scratch = at(program, call.scratch, micro_batch),
                 .key = key,
                 .training = step.mode == Mode::train,

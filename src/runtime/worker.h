@@ -86,7 +86,8 @@ class Worker {
     std::vector<View> in, weights, stash, din;
     View out, dout, acc;
     std::vector<View> state;
-    bool* empty = nullptr;  // of an accumulator that is kept: see empty_
+    kernels::PackedMatrix stored;  // see Call
+    bool* empty = nullptr;         // of an accumulator that is kept: see empty_
   };
   using BoundProgram = std::vector<BoundCall>;
 

@@ -283,22 +283,92 @@ TEST(FrozenPlan, NeedsNoMemoryToPackUnderALimit) {
   EXPECT_FALSE(make_plan(model, config).ok());
 }
 
-// The table of 37 x 16 is padded to 64 x 32 in the form that the tied head reads, and the table of
-// positions has 12 x 16.
-TEST(FrozenPlan, KeepsATableAsItsRows) {
+// A tied table of 37 x 16 is padded to 48 x 16 and 37 x 16 floats, or 64 x 32 in bf16, in the forms
+// that the head reads; the table of positions has 12 x 16.
+TEST_P(Frozen, ATiedTableIsStoredAsTheHeadReadsIt) {
   const auto model = test::small_gpt();
-  PlanConfig config = test::small_gpt_config();
-  config.precision = "bf16";
-  config.groups = frozen({"w?e.*"});
-  const auto plan = make_plan(model, config).take();
-  const auto bytes = [&](const char* name) {
+  const bool half = std::string(GetParam()) == "bf16";
+  const auto bytes = [&](const PlanConfig& config, const char* name) {
     int64_t sum = 0;
+    const auto plan = make_plan(model, config).take();
     for (const ResidentTensor& t : resident_of(*plan, 0, plan->model->find_param(name)).tensors)
       sum += t.bytes();
     return sum;
   };
-  EXPECT_EQ(bytes("wte.weight"), 1216 + 2 * 4096);  // rows; two packed forms
-  EXPECT_EQ(bytes("wpe.weight"), 384);
+  PlanConfig config = config_with(frozen({"w?e.*"}));
+  EXPECT_EQ(bytes(config, "wte.weight"), half ? 2 * 4096 : (48 + 37) * 16 * 4);
+  EXPECT_EQ(bytes(config, "wpe.weight"), half ? 384 : 768);
+  config.packed = false;
+  EXPECT_EQ(bytes(config, "wte.weight"), half ? 1216 : 37 * 64);
+  config = config_with({});
+  config.step_kinds = 1u << static_cast<uint32_t>(Mode::infer);
+  EXPECT_EQ(bytes(config, "wte.weight"), half ? 4096 : 48 * 64);
+  EXPECT_EQ(bytes(config, "wpe.weight"), half ? 384 : 768);
+  config.ranks = 2;  // the first has the embedding, the last the head
+  const auto plan = make_plan(model, config).take();
+  const ParamId wte = plan->model->find_param("wte.weight");
+  EXPECT_FALSE(resident_of(*plan, 0, wte).only_packed());
+  EXPECT_TRUE(resident_of(*plan, 1, wte).only_packed());
+}
+
+// What a run that only evaluates has: losses, digests and values.
+struct Evaluation {
+  std::vector<double> losses;
+  std::vector<Digest> digests;
+  std::vector<std::vector<float>> values;
+  bool operator==(const Evaluation&) const = default;
+};
+
+Evaluation evaluate(const PlanConfig& config) {
+  std::vector<int32_t> tokens, targets;
+  for (int32_t i = 0; i < 12 * 12; ++i) {
+    tokens.push_back(i * 5 % 37);
+    targets.push_back(i * 3 % 37);
+  }
+  auto run = start_inline(make_plan(test::small_gpt(), config).take(), [](void*) {}).take();
+  Evaluation out;
+  const auto run_step = [&] {
+    Step* step = run->acquire();
+    step->mode = Mode::eval;
+    step->batch.samples = 12;
+    step->batch.inputs = {tokens.data(), targets.data()};
+    EXPECT_TRUE(run->submit(step).ok());
+    for (RunEvent event; run->poll(event, -1);)
+      if (event.kind == RunEvent::Kind::done) out.losses.push_back(event.loss);
+    out.digests.push_back(run->digest().take());
+  };
+  run_step();
+  const auto& params = run->plan().whole->params();
+  for (ParamId p = 0; p < static_cast<ParamId>(params.size()); ++p) {
+    std::vector<float>& values = out.values.emplace_back(
+        static_cast<size_t>(params[static_cast<size_t>(p)].shape.elements()));
+    EXPECT_TRUE(run->read(p, Part::value, values).ok());
+    std::vector<float> written = values;
+    std::reverse(written.begin(), written.end());
+    EXPECT_TRUE(run->write(p, Part::value, written).ok());
+  }
+  run_step();
+  return out;
+}
+
+TEST_P(Frozen, WeightsThatAreStoredOnlyPackedHaveTheSameValues) {
+  PlanConfig config = config_with({});
+  config.step_kinds = 1u << static_cast<uint32_t>(Mode::eval);
+  for (const int32_t tensor : {1, 2}) {
+    config.tensor = tensor;
+    config.ranks = config.shard_ranks = 1;
+    config.packed = false;
+    const Evaluation expected = evaluate(config);
+    ASSERT_EQ(expected.losses.size(), 2u);
+    EXPECT_NE(expected.losses[0], expected.losses[1]);
+    config.packed = true;
+    for (const int32_t stages : {1, 2})
+      for (int32_t shards = 1; shards <= tensor; ++shards) {
+        config.shard_ranks = shards;
+        config.ranks = shards * stages;
+        EXPECT_TRUE(evaluate(config) == expected) << tensor << ", " << shards << ", " << stages;
+      }
+  }
 }
 
 // The same as with float32 values of parameters that the optimizer does not change.

@@ -8,6 +8,8 @@
 
 #include "base/rng.h"
 #include "kernels/bf16.h"
+#include "kernels/packed.h"
+#include "kernels/packed_elements.h"
 #include "ops/cases.h"
 #include "ops/problem.h"
 #include "ops/reference.h"
@@ -174,6 +176,22 @@ TEST_P(OpTest, CopiesAWeightInBf16Exactly) {
   kernels::from_bf16(reinterpret_cast<const kernels::Bf16*>(rounded.data()),
                      reinterpret_cast<float*>(floats.weight_data[0].data()), desc.elements());
   expect_same_bits(run_forward(floats, {}), run_forward(halves, {}));
+}
+
+TEST_P(OpTest, CopiesAPackedWeightExactly) {
+  const Problem plain = problem_of(GetParam());
+  ASSERT_TRUE(plain.op);
+  if (!plain.op->copies_weight()) return;
+  const Shape& shape = plain.weights[0].shape;
+  const auto* values = reinterpret_cast<const float*>(plain.weight_data[0].data());
+  for (const bool transposed : {false, true}) {
+    const int64_t k = shape[transposed ? 1 : 0], n = shape[transposed ? 0 : 1];
+    std::vector<float> memory(static_cast<size_t>(packed_floats(k, n)));
+    Problem packed = plain;
+    packed.stored = {DType::f32, k, n, transposed, memory.data()};
+    kernels::write_packed(packed.stored, 0, {values, static_cast<size_t>(k * n)});
+    expect_same_bits(run_forward(plain, {}), run_forward(packed, {}));
+  }
 }
 
 TEST_P(OpTest, MakesEachInputGradientAlone) {

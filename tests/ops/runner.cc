@@ -167,6 +167,8 @@ Results run_forward(const Problem& p, const Circumstances& how) {
     frame.in.push_back(frame.holding(p.in[i].desc, p.in_data[i]));
   for (size_t i = 0; i < p.weights.size(); ++i)
     frame.weights.push_back(frame.holding(p.weights[i], p.weight_data[i]));
+  frame.call.stored = p.stored;
+  if (p.stored.data) frame.weights.front().data = nullptr;
   for (const Desc& desc : p.inferred.stash) frame.stash.push_back(frame.fresh(desc));
   for (const Desc& desc : p.inferred.state) frame.state.push_back(frame.zeros(desc));
   frame.call.out = frame.fresh(p.inferred.out);

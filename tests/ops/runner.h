@@ -20,8 +20,9 @@ struct Problem {
   std::vector<Desc> weights{};
   Inferred inferred{};
   std::vector<Bytes> in_data{}, weight_data{};
-  Bytes dout{};              // empty for losses
-  std::vector<Bytes> acc{};  // what the accumulators of the weights hold before W
+  kernels::PackedMatrix stored{};  // weight 0, if its data are not null
+  Bytes dout{};                    // empty for losses
+  std::vector<Bytes> acc{};        // what the accumulators of the weights hold before W
   CallKey key{.seed = 11, .step = 3, .micro_batch = 2, .node = 5};
   bool training = true;
   double denominator = 7;
