@@ -33,6 +33,7 @@ constexpr TileShape kTile{6, 1}, kWide = kTile;
 #endif
 constexpr int64_t kGroupRows = 48;        // of A: a multiple of the rows of tiles
 constexpr int64_t kChunkFloats = 131072;  // of a B that is packed here
+constexpr int64_t kAheadRows = 8;         // of A as stored, fetched before they are packed
 
 // The wide tile reads C and A less often, but is better only where it fits.
 TileShape shape_for(int64_t strips) {
@@ -174,9 +175,7 @@ class Block {
     const int64_t row = g_.a.transposed ? 1 : g_.a.stride,
                   column = g_.a.transposed ? g_.a.stride : 1;
     const float* a = g_.a.data + begin * row + from_ * column;
-    if (buffers_.a)
-      for (int64_t i = 0; i < tiles.count; ++i)
-        pack_tile(a + tiles.begin(i) * row, tiles.length(i), buffers_.a + tiles.begin(i) * depth_);
+    if (buffers_.a) pack_group(a, tiles);
     for (int64_t i = 0; i < tiles.count; ++i) {
       const int64_t height = tiles.length(i);
       TileArgs t{};
@@ -187,11 +186,19 @@ class Block {
     }
   }
 
-  void pack_tile(const float* a, int64_t height, float* out) const {
-    if (g_.a.transposed)
-      pack_plain(a, g_.a.stride, depth_, height, height, out);
-    else
-      pack_transposed(a, g_.a.stride, depth_, height, height, out);
+  // The tiles of a group of A, which is transposed. Row by row of A as stored, so that each of its
+  // lines is read once.
+  void pack_group(const float* a, const Cut& tiles) const {
+    int64_t begins[kGroupRows + 1];
+    for (int64_t i = 0; i <= tiles.count; ++i) begins[i] = tiles.begin(i);
+    for (int64_t p = 0; p < depth_; ++p, a += g_.a.stride) {
+      for (int64_t i = 0; i < begins[tiles.count]; i += kStrip)
+        __builtin_prefetch(a + kAheadRows * g_.a.stride + i);
+      for (int64_t i = 0; i < tiles.count; ++i) {
+        const int64_t height = begins[i + 1] - begins[i];
+        copy_few(a + begins[i], height, buffers_.a + begins[i] * depth_ + p * height);
+      }
+    }
   }
 
   void panels(TileArgs& t, const Chunk& chunk, int64_t row, int64_t height, Fetch& fetch) const {

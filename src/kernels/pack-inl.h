@@ -71,6 +71,16 @@ HWY_INLINE void pack_transposed(const float* x, int64_t row, int64_t depth, int6
   }
 }
 
+// Copies `count` floats, at most eight: four or more as two fours, which may overlap.
+HWY_INLINE void copy_few(const float* x, int64_t count, float* out) {
+  if (count >= 4) {
+    std::memcpy(out, x, 4 * sizeof(float));
+    std::memcpy(out + count - 4, x + count - 4, 4 * sizeof(float));
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) out[i] = x[i];
+}
+
 // out[p * width + j] = x[p * row + j] for p < depth, j < count; zeros for j from count to width.
 HWY_INLINE void pack_plain(const float* x, int64_t row, int64_t depth, int64_t count, int64_t width,
                            float* out) {
