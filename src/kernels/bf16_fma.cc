@@ -97,17 +97,20 @@ HWY_INLINE const char* line_of(const Bf16* chunk, int64_t line) {
 // A block has few rows if reading B takes more time than the arithmetic.
 HWY_INLINE bool has_few_rows(const Bf16Product& g) { return g.m <= 2 * kRows; }
 
-// With few rows, the first part fetches into the L1 cache what it reads soon. The processor itself
-// stops at the end of a page, and where the next panel begins.
+// With few rows, the first part fetches what it reads later into the L2 cache, and what it reads
+// next into the L1 cache. The processor itself stops at the end of a page, and where the next panel
+// begins. Some processors have too few requests under way if all of them are for the L1 cache.
 HWY_INLINE void fetch_soon(const Bf16Product& g, const Part& part, const Bf16* b, int64_t chunk,
                            int64_t chunks) {
-  constexpr int64_t kSoon = 4;  // chunks
+  constexpr int64_t kNext = 1, kLater = 24;  // chunks
   if (part.i > 0 || !has_few_rows(g)) return;
-  const int64_t soon = chunk + kSoon;
-  const Bf16* next = soon < chunks
-                         ? b + soon * kChunkElements
-                         : b + bf16_panel_elements(g.k) + (soon - chunks) * kChunkElements;
+  const auto at = [&](int64_t index) {
+    return index < chunks ? b + index * kChunkElements
+                          : b + bf16_panel_elements(g.k) + (index - chunks) * kChunkElements;
+  };
+  const Bf16 *next = at(chunk + kNext), *later = at(chunk + kLater);
   for (int64_t line = 0; line < kLines; ++line) __builtin_prefetch(line_of(next, line), 0, 3);
+  for (int64_t line = 0; line < kLines; ++line) __builtin_prefetch(line_of(later, line), 0, 2);
 }
 
 // With many, each part fetches some lines of each chunk of the block's next columns into the L2
