@@ -136,8 +136,7 @@ typedef void (*weft_release_cb)(void *data, void *payload);
 
 /**
  * Makes a tensor around memory of the caller, without a copy. `data` is aligned to its elements. It must stay valid and unchanged until
- * `release` (may be NULL) is called; if this function fails, `release` is not called. Owner: caller; drop with weft_tensor_unref.
- * Thread: any.
+ * `release` (may be NULL) is called; it is not called if this function fails. Owner: caller; drop with weft_tensor_unref. Thread: any.
  */
 WEFT_API weft_status weft_tensor_wrap(const weft_desc *desc, void *data, weft_release_cb release, void *payload, weft_tensor **out,
                                       weft_error *err);
@@ -228,8 +227,7 @@ WEFT_API weft_status weft_model_add_node(weft_model *model, const weft_node_conf
 
 /**
  * Adds y = x W + b with new parameters: NAME.weight [in, out], initialized from N(0, 0.02), and NAME.bias [out], zero. `in` is the last
- * dimension of x. The deviation suits wide layers. For narrow ones, about 1 / sqrt(in) trains faster: add the parameters and a node.
- * Thread: owner.
+ * dimension of x. The deviation suits wide layers; for narrow ones about 1 / sqrt(in) trains faster: add the parameters and a node. Thread: owner.
  */
 WEFT_API weft_status weft_model_add_linear(weft_model *model, const char *name, weft_value x, int64_t out_features, weft_value *out,
                                            weft_error *err);
@@ -692,8 +690,7 @@ WEFT_API int64_t weft_plan_owned(const weft_plan *plan, uint32_t rank);
 WEFT_API int64_t weft_plan_resident(const weft_plan *plan, uint32_t rank);
 /**
  * Writes the schedule of training steps as text, with a NUL: one row per rank of a pipeline, e.g. "0F0 0F1 0B0 0B1".
- * weft_plan_config.schedule_text accepts it. Writes at most `size` bytes; returns the bytes that the whole text needs, with its NUL.
- * Thread: any.
+ * weft_plan_config.schedule_text accepts it. Writes at most `size` bytes; returns the bytes of the whole text, with its NUL. Thread: any.
  */
 WEFT_API size_t weft_plan_timetable(const weft_plan *plan, char *buffer, size_t size);
 
@@ -807,8 +804,7 @@ typedef struct weft_candidate {
  * Plans and simulates a step for each of several candidates. If config->schedule is "auto", the candidates are all synchronous schedules
  * of weft_schedule_describe; otherwise only that schedule. If config->warm_up is WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of
  * several warm-ups. With the axis "auto", there is one candidate per mesh of that many ranks, with its best schedule; config->shard "auto"
- * then selects "parameters" if the plan would exceed the memory limit otherwise. Owner: caller; free with weft_comparison_free. Thread:
- * owner of the model.
+ * then selects "parameters" if the plan exceeds the memory limit. Owner: caller; free with weft_comparison_free. Thread: owner of the model.
  */
 WEFT_API weft_status weft_plan_compare(weft_model *model, const weft_plan_config *config, weft_comparison **out, weft_error *err);
 /** NULL is a no-op. Thread: owner. */
@@ -1290,6 +1286,12 @@ WEFT_API weft_status weft_run_write(weft_run *run, const char *name, weft_part p
 WEFT_API weft_status weft_run_trace(weft_run *run, uint32_t jobs, weft_error *err);
 /** Writes the records as a Chrome trace (JSON, for Perfetto and chrome://tracing), one track per rank. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_save_trace(weft_run *run, const char *path, weft_error *err);
+/**
+ * Makes a profile with the times that the run has recorded since weft_run_trace in at least five steps, so that predictions from it include
+ * what ranks lose by sharing a machine. `profile` has the times to scale, of the same model and micro-batch size. Only between steps. Owner:
+ * caller; free with weft_profile_free. Thread: owner.
+ */
+WEFT_API weft_status weft_run_profile(weft_run *run, const weft_profile *profile, weft_profile **out, weft_error *err);
 
 /**
  * Writes 32 hex digits and a NUL, a hash over all parameters: two runs have the same parameters if and only if their digests are equal. It is

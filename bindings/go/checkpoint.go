@@ -141,6 +141,21 @@ func (r *Run) SaveTrace(path string) error {
 	})
 }
 
+// Profile returns a profile with the times that the run has recorded since Trace, in at least five steps. Only between steps.
+func (r *Run) Profile(profile *Profile) (*Profile, error) {
+	profile.mu.RLock()
+	defer profile.mu.RUnlock()
+	out := &Profile{}
+	err := r.between(func(_ *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
+		return C.weft_run_profile(run, profile.c, &out.c, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	runtime.SetFinalizer(out, (*Profile).Close)
+	return out, nil
+}
+
 // Checkpoint is an open checkpoint or safetensors file.
 type Checkpoint struct {
 	mu sync.Mutex

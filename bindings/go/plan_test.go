@@ -62,6 +62,19 @@ func TestAFrozenParameterDoesNotChange(t *testing.T) {
 	}
 }
 
+func profileOfRun(t *testing.T, model *weft.Model, profile *weft.Profile) *weft.Profile {
+	_, batch := sine(t)
+	run := start(t, model, small, 1)
+	try(t, run.Trace(1000))
+	steps(t, run, batch, 6)
+	measured, err := run.Profile(profile)
+	try(t, err)
+	if len(measured.Nodes()) != len(profile.Nodes()) {
+		t.Error(measured.Nodes())
+	}
+	return measured
+}
+
 func TestPredictions(t *testing.T) {
 	model, _ := sine(t)
 	profile, err := weft.NewProfile(model, weft.ProfileConfig{MicroBatchSize: 16, Repeats: 1})
@@ -71,7 +84,7 @@ func TestPredictions(t *testing.T) {
 		t.Error(nodes)
 	}
 	config := small
-	config.Profile = profile
+	config.Profile = profileOfRun(t, model, profile)
 	plan, err := weft.NewPlan(model, config)
 	try(t, err)
 	prediction, err := plan.Simulate(true)

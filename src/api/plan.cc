@@ -106,7 +106,10 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
     out.split_type = c.split_type;
   }
   if (c.profile) {
-    WEFT_TRY_ASSIGN(out.times, times_of(c.profile->profile, model, out.micro_batch_size));
+    const Profile& profile = c.profile->profile;
+    WEFT_TRY_ASSIGN(out.times, times_of(profile, model, out.micro_batch_size));
+    out.machines.overhead = profile.overhead;
+    out.machines.memory_speed = profile.memory_speed;
   }
   if (c.speeds) out.machines.speeds.assign(c.speeds, c.speeds + out.ranks);
   out.machines.latency = static_cast<double>(c.link_latency_ns) * 1e-9;
@@ -244,7 +247,9 @@ Result<Asked> weft::api::read_plan_config(const weft_plan_config* config, const 
   if (!c.cluster) return out;
   out.cluster = c.cluster->cluster;
   WEFT_TRY(check_ranks(*out.cluster, out.config.ranks));
+  const double memory_speed = out.config.machines.memory_speed;
   out.config.machines = machines_of(*out.cluster, out.config.ranks);
+  out.config.machines.memory_speed = memory_speed;
   if (out.config.memory_limit == 0)
     out.config.memory_limit = memory_of(*out.cluster, out.config.ranks);
   return out;

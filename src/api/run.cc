@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "api/run_handle.h"
+#include "runtime/calibrate.h"
 #include "runtime/optimizer_state.h"
 
 using namespace weft;
@@ -357,6 +358,19 @@ weft_status weft_run_save_trace(weft_run* run, const char* path, weft_error* err
     WEFT_TRY(require(path, "path"));
     WEFT_TRY(run->run->settled());
     return run->run->save_trace(path);
+  });
+}
+
+weft_status weft_run_profile(weft_run* run, const weft_profile* profile, weft_profile** out,
+                             weft_error* err) {
+  return guard_run(run, err, [&]() -> Status {
+    WEFT_TRY(require_run(run));
+    WEFT_TRY(require(profile, "profile"));
+    WEFT_TRY(require(out, "out"));
+    WEFT_TRY(run->run->settled());
+    WEFT_TRY_ASSIGN(Profile adjusted, calibrate(*run->run, profile->profile));
+    *out = new weft_profile{std::move(adjusted)};
+    return {};
   });
 }
 

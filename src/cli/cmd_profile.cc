@@ -1,10 +1,14 @@
 // weft profile
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 
 #include "cli/build.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json.h"
+#include "cli/launch.h"
+#include "cli/train_data.h"
 
 namespace weft::cli {
 
@@ -14,8 +18,72 @@ struct Options {
   ModelOptions model;
   std::string out;
   weft_profile_config config = defaults(weft_profile_config_init);
-  uint32_t ranks = 1;
+  uint32_t stages = 1, ranks = 1;
   bool json = false;
+};
+
+using Clock = std::chrono::steady_clock;
+constexpr uint32_t kUncounted = 3;                   // steps, before those that are measured
+constexpr auto kShortest = std::chrono::seconds(5);  // for which at least is measured
+constexpr uint32_t kMostJobs = 100000;               // that are recorded of each rank
+
+// Trains on generated samples, with the ranks as processes of this machine.
+class TrialRun {
+ public:
+  TrialRun(const Options& options, Built& built) : options_(options), built_(built) {
+    plan_.ranks = options.ranks;
+    plan_.schedule = "zb-h1";  // has input and weight gradients as separate actions
+    plan_.micro_batches = std::max(plan_.micro_batches, 2 * options.ranks);
+    plan_.micro_batch_size = options.config.micro_batch_size;
+    launch_.command = "profile";
+    launch_.ranks = options.ranks;
+    launch_.threads = options.config.threads;
+    launch_.quiet = true;
+  }
+
+  // Replaces the profile by that of the run.
+  Outcome adjust(ProfilePtr& profile) {
+    Outcome outcome = train(profile);
+    return ranks_.explain(std::move(outcome), run_.get());
+  }
+
+ private:
+  Outcome train(ProfilePtr& profile) {
+    weft_error err = sized<weft_error>();
+    PlanRequest request;
+    CLI_TRY(request.fill(plan_, {}, 1));
+    request.config.profile = profile.get();
+    CLI_CALL(weft_plan_new(built_.model.get(), &request.config, Out(built_.plan), &err));
+    DataOptions generated;
+    generated.file = kSynthetic;
+    DataPtr data;
+    CLI_TRY(open_data(generated, built_.info, plan_.micro_batch_size, true, data));
+    std::vector<TensorPtr> inputs(inputs_of(options_.model));
+    CLI_TRY(
+        make_inputs(built_.info, int64_t{plan_.micro_batches} * plan_.micro_batch_size, inputs));
+    CLI_TRY(ranks_.start(built_.plan.get(), launch_, run_));
+    CLI_CALL(weft_run_trace(run_.get(), kMostJobs, &err));
+    std::vector<weft_tensor*> batch;
+    for (const TensorPtr& input : inputs) batch.push_back(input.get());
+    const auto begin = Clock::now();
+    const uint32_t least = kUncounted + options_.config.repeats;
+    for (uint32_t step = 0; step < least || Clock::now() - begin < kShortest; ++step) {
+      CLI_TRY(fill_samples(data.get(), plan_.seed, step, inputs));
+      CLI_CALL(weft_run_step(run_.get(), batch.data(), static_cast<uint32_t>(batch.size()),
+                             WEFT_TRAIN, nullptr, 0, nullptr, &err));
+    }
+    ProfilePtr adjusted;
+    CLI_CALL(weft_run_profile(run_.get(), profile.get(), Out(adjusted), &err));
+    profile = std::move(adjusted);
+    return {};
+  }
+
+  const Options& options_;
+  Built& built_;
+  PlanOptions plan_;
+  LaunchOptions launch_;
+  Ranks ranks_;
+  RunPtr run_;
 };
 
 Outcome show(const weft_profile* profile, const Options& o, const Built& built) {
@@ -63,9 +131,10 @@ Outcome show(const weft_profile* profile, const Options& o, const Built& built) 
 Outcome make_profile(const Options& o) {
   weft_error err = sized<weft_error>();
   Built built;
-  CLI_TRY(build_model(o.model, o.ranks, built));
+  CLI_TRY(build_model(o.model, std::max(o.stages, o.ranks), built));
   ProfilePtr profile;
   CLI_CALL(weft_profile_new(built.model.get(), &o.config, Out(profile), &err));
+  if (o.ranks > 1) CLI_TRY(TrialRun(o, built).adjust(profile));
   if (!o.out.empty()) CLI_CALL(weft_profile_save(profile.get(), o.out.c_str(), &err));
   return show(profile.get(), o, built);
 }
@@ -91,7 +160,7 @@ Action add_profile(Parser& parser) {
            "Samples per micro-batch; a plan that uses the profile must have the same value")
       .type("N")
       .range(1, 1u << 20);
-  parser.add("--repeats", o->config.repeats, "Number of measured micro-batches")
+  parser.add("--repeats", o->config.repeats, "Number of measured micro-batches, and steps")
       .type("N")
       .range(1, 100000);
   parser
@@ -99,7 +168,12 @@ Action add_profile(Parser& parser) {
            "Compute threads; use the number that each rank will have")
       .type("N")
       .range(1, 1024);
-  parser.add("--stages", o->ranks, "Number of stages of the plan; mlp has at least as many layers")
+  parser
+      .add("--ranks", o->ranks,
+           "Also measure steps of so many ranks, which share this machine, and adjust the times")
+      .type("P")
+      .range(1, 4096);
+  parser.add("--stages", o->stages, "Number of stages of the plan; mlp has at least as many layers")
       .type("P")
       .range(1, 4096);
   parser.add("--json", o->json, "Print one JSON object");

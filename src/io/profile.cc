@@ -34,7 +34,8 @@ Status read_node(const Json& value, size_t index, ProfileNode& out) {
 
 Result<std::string> print_profile(const Profile& profile) {
   bool good = valid_utf8(profile.weft) && valid_utf8(profile.model) &&
-              valid_utf8(profile.kernels) && std::isfinite(profile.update);
+              valid_utf8(profile.kernels) && std::isfinite(profile.update) &&
+              std::isfinite(profile.memory_speed) && std::isfinite(profile.overhead);
   for (const ProfileNode& n : profile.nodes)
     good = good && valid_utf8(n.name) && std::isfinite(n.forward) && std::isfinite(n.input) &&
            std::isfinite(n.weight);
@@ -48,6 +49,8 @@ Result<std::string> print_profile(const Profile& profile) {
                             {"seq_len", profile.seq_len},
                             {"threads", profile.threads},
                             {"update", profile.update},
+                            {"memory_speed", profile.memory_speed},
+                            {"overhead", profile.overhead},
                             {"nodes", Json::array()}});
   for (const ProfileNode& n : profile.nodes)
     body["nodes"].push_back(Json::object({{"name", n.name},
@@ -71,6 +74,9 @@ Result<Profile> parse_profile(std::string_view text) {
   WEFT_TRY(fields.number("seq_len", out.seq_len));
   WEFT_TRY(fields.number("threads", out.threads));
   WEFT_TRY(fields.real("update", out.update));
+  // Profiles of weft 0.1 do not have these.
+  if (fields.has("memory_speed")) WEFT_TRY(fields.real("memory_speed", out.memory_speed));
+  if (fields.has("overhead")) WEFT_TRY(fields.real("overhead", out.overhead));
   WEFT_TRY_ASSIGN(const Json* nodes, fields.list("nodes"));
   for (const Json& value : nodes->items()) {
     ProfileNode& node = out.nodes.emplace_back();

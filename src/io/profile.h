@@ -24,6 +24,8 @@ struct Profile {
   uint64_t seq_len = 0;  // 0: the model has none
   uint64_t threads = 1;
   double update = 0;  // seconds of the end of a step (norm and new weights) for all parameters
+  double memory_speed = 0;  // bytes per second in these jobs; 0: not measured
+  double overhead = 0;  // seconds of a rank between two actions; 0: not measured, see calibrate()
   std::vector<ProfileNode> nodes;  // those of the model without its inputs, in its order
   friend bool operator==(const Profile&, const Profile&) = default;
 };

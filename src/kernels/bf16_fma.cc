@@ -99,7 +99,7 @@ HWY_INLINE bool has_few_rows(const Bf16Product& g) { return g.m <= 2 * kRows; }
 
 // With few rows, the first part fetches what it reads later into the L2 cache, and what it reads
 // next into the L1 cache. The processor itself stops at the end of a page, and where the next panel
-// begins. Some processors have too few requests under way if all of them are for the L1 cache.
+// begins. Some processors have too few requests in progress if all of them are for the L1 cache.
 HWY_INLINE void fetch_soon(const Bf16Product& g, const Part& part, const Bf16* b, int64_t chunk,
                            int64_t chunks) {
   constexpr int64_t kNext = 1, kLater = 24;  // chunks

@@ -38,6 +38,8 @@ struct Machines {
                                 // limits. The partition observes it
   double latency = 0;           // of a message, in seconds
   double bandwidth = 0;         // of a link in each direction, in bytes per second; 0: no limit
+  double overhead = 0;          // seconds of a rank between two actions; 0: not measured
+  double memory_speed = 0;      // bytes per second of jobs that only move data; 0: not measured
   bool any() const { return !speeds.empty() || latency > 0 || bandwidth > 0; }
   // Groups of ranks as one rank each, which is as fast and as large as the least of them. `group`:
   // of a rank.

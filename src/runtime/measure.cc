@@ -4,17 +4,20 @@
 #include <map>
 
 #include "base/text.h"
+#include "engine/steps.h"
 #include "io/names.h"
 #include "kernels/gemm.h"
 #include "loop/team.h"
 #include "runtime/worker.h"
+#include "sim/costs.h"
 #include "tune/make_plan.h"
 
 namespace weft {
 
 namespace {
 
-constexpr int kUncounted = 2;
+// Of a step. So a weight that products read packed is packed once per step, as in most runs.
+constexpr int kMicroBatches = 8;
 
 double median(std::vector<int64_t>& values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -74,9 +77,9 @@ class Measure {
     for (const ActionProgram& action : program.programs) calls_.emplace_back(action.calls.size());
     updates_.clear();
     worker_.time_calls(&now_);
-    Status status;
-    for (int i = 0; i < kUncounted + repeats && status.ok(); ++i)
-      status = step(i >= kUncounted, static_cast<uint64_t>(i));
+    Status status = step(false, 0);
+    for (int done = 0; done < repeats && status.ok(); done += plan_->config.micro_batches)
+      status = step(true, static_cast<uint64_t>(done + 1));
     worker_.time_calls(nullptr);
     if (!status.ok()) return status;
     return collect(program);
@@ -84,20 +87,14 @@ class Measure {
 
  private:
   Status step(bool counts, uint64_t number) {
-    const ModePlan& mode = plan_->mode(mode_);
-    const RankProgram& program = mode.ranks[0];
-    for (size_t e = 0; e < mode.edges.size(); ++e)
-      if (mode.edges[e].kind == EdgeKind::feed)
-        draw(*plan_->model, mode.graph.tensors[static_cast<size_t>(mode.edges[e].tensor)].node,
-             worker_.landing(mode_, static_cast<int32_t>(e), 0, 0));
-    StepDescriptor step;
+    const RankProgram& program = plan_->mode(mode_).ranks[0];
+    StepDescriptor step = largest_step(*plan_, mode_);
     step.sequence = step.step = number;
-    step.mode = mode_;
-    step.micro_batches = 1;
     int64_t update = 0;
     for (size_t j = 0; j < program.jobs.size(); ++j) {
       const Job& job = program.jobs[j];
       now_.clear();
+      draw_inputs(program, job);
       WEFT_TRY(worker_.run({.step = step, .job = static_cast<int32_t>(j)}));
       if (job.kind != JobKind::action) {
         update += worker_.last_time().end - worker_.last_time().begin;
@@ -110,10 +107,21 @@ class Measure {
     return {};
   }
 
+  // Those that the job waits for.
+  void draw_inputs(const RankProgram& program, const Job& job) {
+    if (job.kind != JobKind::action) return;
+    const ModePlan& mode = plan_->mode(mode_);
+    for (const int32_t e : program.programs[static_cast<size_t>(job.program)].waits)
+      if (const Edge& edge = mode.edges[static_cast<size_t>(e)]; edge.kind == EdgeKind::feed)
+        draw(*plan_->model, mode.graph.tensors[static_cast<size_t>(edge.tensor)].node,
+             worker_.landing(mode_, e, job.micro_batch, 0));
+  }
+
   Measured collect(const RankProgram& program) {
     Measured out;
     out.times.resize(plan_->whole->nodes().size());
-    out.update = mode_ == Mode::train ? median(updates_) : 0;
+    if (mode_ == Mode::train) out.update = median(updates_);
+    if (out.update > 0) out.memory_speed = moved_bytes(program) / out.update;
     for (size_t p = 0; p < calls_.size(); ++p)
       for (size_t c = 0; c < calls_[p].size(); ++c) {
         if (calls_[p][c].empty()) continue;  // a program without an action in the schedule
@@ -125,6 +133,15 @@ class Measure {
                                               : times.input) += median(calls_[p][c]);
       }
     return out;
+  }
+
+  // By the jobs of a step that are not actions.
+  double moved_bytes(const RankProgram& program) const {
+    const JobCosts costs(*plan_, mode_, {}, {});
+    double seconds = 0;
+    for (const Job& job : program.jobs)
+      if (job.kind != JobKind::action) seconds += costs.of(0, job);
+    return seconds * kMemorySpeed;
   }
 
   std::shared_ptr<const Plan> plan_;
@@ -140,6 +157,7 @@ Result<Measured> measure(const std::shared_ptr<const Model>& model, const Measur
   if (options.repeats < 1 || options.repeats > 100000)
     return Status(Code::invalid, cat("repeats is ", options.repeats, ", expected 1 to 100000"));
   PlanConfig config;
+  config.micro_batches = std::min(options.repeats, kMicroBatches);
   config.micro_batch_size = options.micro_batch_size;
   config.optim.rate = 1e-9;  // so that the weights hardly change
   WEFT_TRY_ASSIGN(const std::shared_ptr<const Plan> plan, make_plan(model, config));
@@ -154,6 +172,7 @@ Profile profile_of(const Measured& measured, const Model& model, const MeasureOp
   out.micro_batch_size = static_cast<uint64_t>(options.micro_batch_size);
   out.threads = static_cast<uint64_t>(options.threads);
   out.update = measured.update;
+  out.memory_speed = measured.memory_speed;
   for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id) {
     if (model.node(id).is_input()) continue;
     const Inferred made = model.infer(id, options.micro_batch_size);

@@ -12,11 +12,12 @@ namespace weft {
 struct Measured {
   std::vector<NodeTimes> times;  // per node of the model: medians
   double update = 0;             // seconds of a step's end for all parameters
+  double memory_speed = 0;       // bytes per second there; 0: not measured
 };
 
 struct MeasureOptions {
   int64_t micro_batch_size = 1;
-  int repeats = 10;  // measured micro-batches; two before them are not measured
+  int repeats = 10;  // measured micro-batches, at least; those of a step before are not measured
   int threads = 1;
 };
 

@@ -80,6 +80,8 @@ double reduced_bytes(const Plan& plan, int32_t rank, const Bucket& bucket) {
 JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& times,
                    const std::vector<double>& speeds) {
   const int64_t samples = plan.config.micro_batch_size;
+  const double measured = plan.config.machines.memory_speed;
+  const double memory_speed = measured > 0 ? measured : kMemorySpeed;
   const std::vector<NodeTimes> seconds_of_node =
       times.empty()              ? analysed_times(*plan.model, samples)
       : plan.model != plan.whole ? times_of_pieces(*plan.model, samples, times)
@@ -91,19 +93,19 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
     begins_.push_back({begin, begin + kKinds, begin + kKinds + own.buckets.size()});
     costs_.resize(begin + kKinds);
     const StepBytes bytes = step_bytes(plan, r);
-    costs_[begin + static_cast<size_t>(JobKind::clear)] = bytes.clear / kMemorySpeed / speed;
-    costs_[begin + static_cast<size_t>(JobKind::update)] = bytes.update / kMemorySpeed / speed;
+    costs_[begin + static_cast<size_t>(JobKind::clear)] = bytes.clear / memory_speed / speed;
+    costs_[begin + static_cast<size_t>(JobKind::update)] = bytes.update / memory_speed / speed;
     double reduced = 0;
     for (const Bucket& bucket : own.buckets) {
-      costs_.push_back(reduced_bytes(plan, r, bucket) / kMemorySpeed / speed);
+      costs_.push_back(reduced_bytes(plan, r, bucket) / memory_speed / speed);
       reduced += costs_.back() * speed;
     }
     for (const ActionProgram& program : own.programs) {
       double seconds = 0;
-      if (program.kind == Kind::O) seconds = bytes.update / kMemorySpeed + reduced;
+      if (program.kind == Kind::O) seconds = bytes.update / memory_speed + reduced;
       for (const ProgramCall& call : program.calls)
         seconds += seconds_of(*plan.model, call, seconds_of_node) +
-                   group_bytes(plan.config, call) / kMemorySpeed;
+                   group_bytes(plan.config, call) / memory_speed;
       costs_.push_back(seconds / speed);
     }
   }

@@ -10,7 +10,7 @@
 namespace weft {
 
 // Memory bandwidth of a rank in bytes per second, for jobs that only move data: clearing, folding,
-// updating. The value of a modest core.
+// updating. The value of a modest core, if none was measured.
 constexpr double kMemorySpeed = 1e10;
 
 class JobCosts {

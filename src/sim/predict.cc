@@ -32,7 +32,8 @@ SimCosts costs_of(const Plan& plan, const Cluster* cluster, const JobCosts& jobs
   costs.job = [&jobs](int32_t rank, const RankProgram&, const Job& job) {
     return jobs.of(rank, job);
   };
-  costs.overhead = cluster ? cluster->overhead : kActionOverhead;
+  const double measured = plan.config.machines.overhead;
+  costs.overhead = cluster ? cluster->overhead : measured > 0 ? measured : kActionOverhead;
   const int32_t sharing = plan.config.shard_ranks;
   const SimLink own{plan.config.machines.latency, plan.config.machines.bandwidth};
   costs.link_of = [cluster, own, sharing](int32_t from, int32_t to) {

@@ -1,11 +1,16 @@
 // Profiles: measured, saved, read back, and refused where they are of something else.
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
+#include <thread>
 
-#include "api.h"
+#include "api/drivers.h"
+#include "api/square_op.h"
 
 namespace {
 
@@ -213,6 +218,138 @@ TEST_F(ProfileTest, DamagedFilesAreRefused) {
   weft_profile* out = nullptr;
   Error err;
   EXPECT_EQ(weft_profile_load(path("none.json").c_str(), &out, &err), WEFT_ENOENT) << err.text;
+}
+
+// An op that takes at least so many milliseconds.
+std::atomic<int> milliseconds = 1;
+
+int32_t sleep_and_square(const weft_op_call* call) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  return Square::forward(call);
+}
+
+class RunProfileTest : public ProfileTest {
+ protected:
+  void SetUp() override {
+    ProfileTest::SetUp();
+    weft_op op = square_op();
+    op.forward = sleep_and_square;
+    model_ = squaring_model(&square_, 0, op);
+    milliseconds = 1;
+    profile_ = measure(model_, 2);
+  }
+
+  PlanPtr two_stages(const weft_profile* profile) {
+    weft_plan_config config = defaults(weft_plan_config_init);
+    config.ranks = 2;
+    config.micro_batches = 4;
+    config.micro_batch_size = 2;
+    config.profile = profile;
+    config.split = WEFT_SPLIT_UNIFORM;
+    weft_plan* out = nullptr;
+    Error err;
+    EXPECT_EQ(weft_plan_new(model_.get(), &config, &out, &err), WEFT_OK) << err.text;
+    return PlanPtr(out);
+  }
+
+  // Makes steps that are recorded.
+  static void steps(weft_run* run, int count) {
+    Error err;
+    ASSERT_EQ(weft_run_trace(run, 10000, &err), WEFT_OK) << err.text;
+    const TensorPtr x = zeros({8, 6}), y = zeros({8, 3});
+    weft_tensor* inputs[] = {x.get(), y.get()};
+    for (int i = 0; i < count; ++i)
+      ASSERT_EQ(weft_run_step(run, inputs, 2, WEFT_TRAIN, nullptr, 0, nullptr, &err), WEFT_OK)
+          << err.text;
+  }
+
+  static int64_t forward_of(const weft_profile* profile, const char* name) {
+    weft_node_times times = sized<weft_node_times>();
+    for (uint32_t i = 0; weft_profile_node(profile, i, &times) == WEFT_OK; ++i)
+      if (std::strcmp(times.name, name) == 0) return times.forward_ns;
+    return -1;
+  }
+
+  // The median of the times from the begin of a step to that of the next one, without those of the
+  // first two, in nanoseconds.
+  int64_t recorded_step(weft_run* run) const {
+    EXPECT_EQ(weft_run_save_trace(run, path("trace.json").c_str(), nullptr), WEFT_OK);
+    std::ifstream in(path("trace.json"));
+    std::map<int64_t, double> begins;
+    std::string line;
+    const auto number = [&line](const char* key) {
+      const size_t at = line.find(key);
+      return at == std::string::npos ? -1 : std::stod(line.substr(at + std::strlen(key)));
+    };
+    while (std::getline(in, line)) {
+      const double step = number("\"step\":"), begin = number("\"ts\":");
+      if (line.find("\"ph\":\"X\"") == std::string::npos || step < 0) continue;
+      const auto [at, is_new] = begins.try_emplace(static_cast<int64_t>(step), begin);
+      at->second = std::min(at->second, begin);
+    }
+    std::vector<double> times;
+    for (auto at = std::next(begins.begin(), 2); std::next(at) != begins.end(); ++at)
+      times.push_back(std::next(at)->second - at->second);
+    EXPECT_FALSE(times.empty());
+    if (times.empty()) return 0;
+    std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 2),
+                     times.end());
+    return static_cast<int64_t>(times[times.size() / 2] * 1e3);
+  }
+
+  Square square_;
+  ModelPtr model_;
+  ProfilePtr profile_;
+};
+
+TEST_F(RunProfileTest, HasTheTimesOfTheRun) {
+  TwoRanks ranks(two_stages(profile_.get()), kThreads);
+  milliseconds = 20;
+  steps(ranks.run.get(), 6);
+  weft_profile* out = nullptr;
+  Error err;
+  ASSERT_EQ(weft_run_profile(ranks.run.get(), profile_.get(), &out, &err), WEFT_OK) << err.text;
+  const ProfilePtr adjusted(out);
+  // Other nodes of its stage take nearly nothing.
+  EXPECT_GT(forward_of(adjusted.get(), "squares"), 15'000'000);
+  const PlanPtr plan = two_stages(adjusted.get());
+  weft_prediction* made = nullptr;
+  ASSERT_EQ(weft_plan_simulate(plan.get(), 0, &made, &err), WEFT_OK) << err.text;
+  weft_prediction_info predicted = sized<weft_prediction_info>();
+  EXPECT_EQ(weft_prediction_describe(made, &predicted), WEFT_OK);
+  weft_prediction_free(made);
+  const auto recorded = static_cast<double>(recorded_step(ranks.run.get()));
+  EXPECT_NEAR(static_cast<double>(predicted.step_ns), recorded, 0.01 * recorded);
+}
+
+TEST_F(RunProfileTest, HasTheTimesOfRanksInOtherProcesses) {
+  model_ = squaring_model(nullptr);
+  profile_ = measure(model_, 2);
+  TwoRanks ranks(two_stages(profile_.get()), kMesh);
+  steps(ranks.run.get(), 6);
+  weft_profile* out = nullptr;
+  Error err;
+  ASSERT_EQ(weft_run_profile(ranks.run.get(), profile_.get(), &out, &err), WEFT_OK) << err.text;
+  const ProfilePtr adjusted(out);
+  EXPECT_GT(forward_of(adjusted.get(), "squares"), 0);
+}
+
+TEST_F(RunProfileTest, IsRefusedWithoutRecordedSteps) {
+  TwoRanks ranks(two_stages(profile_.get()), kThreads);
+  weft_run* const run = ranks.run.get();
+  weft_profile* out = nullptr;
+  Error err;
+  expect_error(weft_run_profile(run, profile_.get(), &out, &err), err, WEFT_EINVAL,
+               {"has recorded 0 steps", "expected 5 or more"});
+  steps(run, 4);
+  expect_error(weft_run_profile(run, profile_.get(), &out, &err), err, WEFT_EINVAL,
+               {"has recorded 4 steps"});
+  steps(run, 5);
+  const ProfilePtr other = measure(model_, 3);
+  expect_error(weft_run_profile(run, other.get(), &out, &err), err, WEFT_EINVAL,
+               {"micro-batches of 3"});
+  expect_error(weft_run_profile(run, nullptr, &out, &err), err, WEFT_EINVAL, {"profile is NULL"});
+  EXPECT_EQ(out, nullptr);
 }
 
 TEST_F(ProfileTest, NullIsHarmless) {

@@ -145,6 +145,22 @@ class Look(Case):
         self.assertEqual(refused.returncode, 3)
         self.assertIn("micro-batches of 2", refused.stderr)
 
+    def test_a_profile_of_ranks_has_the_time_between_actions(self):
+        model = "mlp:layers=4,width=8"
+        done = run("profile", model, "--ranks", 2, "--micro-batch-size", 2, "--repeats", 3, "--out", self.path("p.json"), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("p.json"), encoding="utf-8") as file:
+            profile = json.load(file)
+        self.assertGreater(profile["overhead"], 0)
+        self.assertGreater(profile["memory_speed"], 0)
+        args = ["plan", model, "--ranks", 2, "--micro-batch-size", 2, "--profile", self.path("p.json"), "--json"]
+        seconds = lines(run(*args).stdout)[0]["seconds"]
+        profile["overhead"] += 1.0
+        with open(self.path("p.json"), "w", encoding="utf-8") as file:
+            json.dump(profile, file)
+        # A second before each action of a rank.
+        self.assertGreater(lines(run(*args).stdout)[0]["seconds"], seconds + 16)
+
     def test_a_saved_plan_is_used_as_it_is(self):
         args = ["plan", TINY, "--json", "--timetable"]
         made = run(*args, "--ranks", 2, "--micro-batches", 3, "--schedule", "gpipe", "--speeds", "3,1", "--save", self.path("plan.json"))

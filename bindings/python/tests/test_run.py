@@ -234,6 +234,16 @@ class Files(unittest.TestCase):
             run.train(*sine())
             self.assertIn("1F0", run.timeline().svg())
 
+    def test_the_profile_of_a_run(self):
+        profile = weft.Profile(small_model(), micro_batch_size=16, repeats=2)
+        with small_plan().run(threads=1) as run:
+            run.record()
+            for _ in range(6):
+                run.train(*sine())
+            measured = run.profile(profile)
+        self.assertEqual([node.name for node in measured.nodes], [node.name for node in profile.nodes])
+        self.assertGreater(small_model().plan(micro_batch_size=16, profile=measured).predict().info.step_seconds, 0)
+
     def test_data(self):
         (self.folder / "text").write_bytes(bytes(range(256)) * 4)
         data = weft.Data(self.folder / "text", vocabulary=256, seq_len=16, eval_share=0.25)

@@ -689,6 +689,7 @@ weft_run_read = _declare("weft_run_read", ctypes.c_int32, ctypes.c_void_p, ctype
 weft_run_write = _declare("weft_run_write", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.POINTER(weft_error))
 weft_run_trace = _declare("weft_run_trace", ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(weft_error))
 weft_run_save_trace = _declare("weft_run_save_trace", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(weft_error))
+weft_run_profile = _declare("weft_run_profile", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
 weft_run_digest = _declare("weft_run_digest", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_char), ctypes.POINTER(weft_error))
 weft_run_optimizer_digest = _declare("weft_run_optimizer_digest", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_char), ctypes.POINTER(weft_error))
 weft_sequence_config_init = _declare("weft_sequence_config_init", None, ctypes.POINTER(weft_sequence_config), ctypes.c_size_t)

@@ -28,8 +28,12 @@ class Profile(Object):
 
     @classmethod
     def load(cls, path: Path) -> "Profile":
+        return cls._of(new(_raw.weft_profile_load, encode(path)))
+
+    @classmethod
+    def _of(cls, pointer: Any) -> "Profile":
         out = cls.__new__(cls)
-        Object.__init__(out, new(_raw.weft_profile_load, encode(path)), _raw.weft_profile_free)
+        Object.__init__(out, pointer, _raw.weft_profile_free)
         return out
 
     def save(self, path: Path) -> None:

@@ -17,7 +17,7 @@ from .errors import StateError, error_of
 from .events import NOWAIT, SLICE, Polled, public, run_config
 from .mesh import Mesh, Ranks
 from .ops import cause_of
-from .plan import Path, Plan, _trace_of
+from .plan import Path, Plan, Profile, _trace_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -358,6 +358,12 @@ class Run(Polled):
     def save_trace(self, path: Path) -> None:
         """Writes the recorded times as a Chrome trace, for Perfetto."""
         self._call(_raw.weft_run_save_trace, encode(path))
+
+    def profile(self, profile: Profile) -> Profile:
+        """A profile with the times that the run has recorded since record(), in at least five steps."""
+        out = ctypes.c_void_p()
+        self._call(_raw.weft_run_profile, profile._ptr, ctypes.byref(out))
+        return Profile._of(out)
 
     def trace(self) -> Dict[str, Any]:
         """The recorded times as the content of a Chrome trace."""

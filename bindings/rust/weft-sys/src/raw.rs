@@ -1213,7 +1213,7 @@ extern "C" {
     pub fn weft_version() -> *const c_char;
     /// Writes the names of the kernels that multiply matrices, with a NUL: "fp32: weft kernels, AVX2; BLIS 0.9.0 is the fallback; bf16: FMA". Returns the bytes that the whole text needs, with its NUL. Sets *slow (may be NULL) to 1 if these kernels use only a part of the processor; the text then gives the reason. Initializes BLIS if BLIS multiplies. Thread: any; weft(3) describes BLIS_ARCH_TYPE.
     pub fn weft_kernels(buffer: *mut c_char, size: usize, slow: *mut u32) -> usize;
-    /// Makes a tensor around memory of the caller, without a copy. `data` is aligned to its elements. It must stay valid and unchanged until `release` (may be NULL) is called; if this function fails, `release` is not called. Owner: caller; drop with weft_tensor_unref. Thread: any.
+    /// Makes a tensor around memory of the caller, without a copy. `data` is aligned to its elements. It must stay valid and unchanged until `release` (may be NULL) is called; it is not called if this function fails. Owner: caller; drop with weft_tensor_unref. Thread: any.
     pub fn weft_tensor_wrap(desc: *const weft_desc, data: *mut c_void, release: weft_release_cb, payload: *mut c_void, out: *mut *mut weft_tensor, err: *mut weft_error) -> weft_status;
     /// Makes a tensor with its own memory, filled with zeros. Owner: caller; drop with weft_tensor_unref. Thread: any.
     pub fn weft_tensor_new(desc: *const weft_desc, out: *mut *mut weft_tensor, err: *mut weft_error) -> weft_status;
@@ -1237,7 +1237,7 @@ extern "C" {
     pub fn weft_node_config_init(config: *mut weft_node_config, size: usize);
     /// Adds a node and infers its shape. An error names the node, the port and both shapes. Strings and arrays are copied. Thread: owner.
     pub fn weft_model_add_node(model: *mut weft_model, config: *const weft_node_config, out: *mut weft_value, err: *mut weft_error) -> weft_status;
-    /// Adds y = x W + b with new parameters: NAME.weight [in, out], initialized from N(0, 0.02), and NAME.bias [out], zero. `in` is the last dimension of x. The deviation suits wide layers. For narrow ones, about 1 / sqrt(in) trains faster: add the parameters and a node. Thread: owner.
+    /// Adds y = x W + b with new parameters: NAME.weight [in, out], initialized from N(0, 0.02), and NAME.bias [out], zero. `in` is the last dimension of x. The deviation suits wide layers; for narrow ones about 1 / sqrt(in) trains faster: add the parameters and a node. Thread: owner.
     pub fn weft_model_add_linear(model: *mut weft_model, name: *const c_char, x: weft_value, out_features: i64, out: *mut weft_value, err: *mut weft_error) -> weft_status;
     /// Adds an op with one input and no settings: "relu", "gelu", "tanh", "softmax", ... `name` may be NULL. Thread: owner.
     pub fn weft_model_add_unary(model: *mut weft_model, name: *const c_char, op: *const c_char, x: weft_value, out: *mut weft_value, err: *mut weft_error) -> weft_status;
@@ -1335,7 +1335,7 @@ extern "C" {
     pub fn weft_plan_owned(plan: *const weft_plan, rank: u32) -> i64;
     /// The same for the parameters that a rank holds: its own, and copies of tied ones. Thread: any.
     pub fn weft_plan_resident(plan: *const weft_plan, rank: u32) -> i64;
-    /// Writes the schedule of training steps as text, with a NUL: one row per rank of a pipeline, e.g. "0F0 0F1 0B0 0B1". weft_plan_config.schedule_text accepts it. Writes at most `size` bytes; returns the bytes that the whole text needs, with its NUL. Thread: any.
+    /// Writes the schedule of training steps as text, with a NUL: one row per rank of a pipeline, e.g. "0F0 0F1 0B0 0B1". weft_plan_config.schedule_text accepts it. Writes at most `size` bytes; returns the bytes of the whole text, with its NUL. Thread: any.
     pub fn weft_plan_timetable(plan: *const weft_plan, buffer: *mut c_char, size: usize) -> usize;
     /// Fills *out, whose size the caller has set, with a configuration that makes the same plan for the same model. It has the cuts, and not the profile, speeds, links and cluster. Pointers are borrowed: valid as long as the plan. Thread: any.
     pub fn weft_plan_settings(plan: *const weft_plan, out: *mut weft_plan_config) -> weft_status;
@@ -1363,7 +1363,7 @@ extern "C" {
     pub fn weft_prediction_link(prediction: *const weft_prediction, index: u32, out: *mut weft_link_prediction) -> weft_status;
     /// Writes the timeline in the format of weft_run_save_trace, so that both can be compared. Thread: any.
     pub fn weft_prediction_save_trace(prediction: *const weft_prediction, path: *const c_char, err: *mut weft_error) -> weft_status;
-    /// Plans and simulates a step for each of several candidates. If config->schedule is "auto", the candidates are all synchronous schedules of weft_schedule_describe; otherwise only that schedule. If config->warm_up is WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of several warm-ups. With the axis "auto", there is one candidate per mesh of that many ranks, with its best schedule; config->shard "auto" then selects "parameters" if the plan would exceed the memory limit otherwise. Owner: caller; free with weft_comparison_free. Thread: owner of the model.
+    /// Plans and simulates a step for each of several candidates. If config->schedule is "auto", the candidates are all synchronous schedules of weft_schedule_describe; otherwise only that schedule. If config->warm_up is WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of several warm-ups. With the axis "auto", there is one candidate per mesh of that many ranks, with its best schedule; config->shard "auto" then selects "parameters" if the plan exceeds the memory limit. Owner: caller; free with weft_comparison_free. Thread: owner of the model.
     pub fn weft_plan_compare(model: *mut weft_model, config: *const weft_plan_config, out: *mut *mut weft_comparison, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.
     pub fn weft_comparison_free(comparison: *mut weft_comparison);
@@ -1469,6 +1469,8 @@ extern "C" {
     pub fn weft_run_trace(run: *mut weft_run, jobs: u32, err: *mut weft_error) -> weft_status;
     /// Writes the records as a Chrome trace (JSON, for Perfetto and chrome://tracing), one track per rank. Only between steps. Thread: owner.
     pub fn weft_run_save_trace(run: *mut weft_run, path: *const c_char, err: *mut weft_error) -> weft_status;
+    /// Makes a profile with the times that the run has recorded since weft_run_trace in at least five steps, so that predictions from it include what ranks lose by sharing a machine. `profile` has the times to scale, of the same model and micro-batch size. Only between steps. Owner: caller; free with weft_profile_free. Thread: owner.
+    pub fn weft_run_profile(run: *mut weft_run, profile: *const weft_profile, out: *mut *mut weft_profile, err: *mut weft_error) -> weft_status;
     /// Writes 32 hex digits and a NUL, a hash over all parameters: two runs have the same parameters if and only if their digests are equal. It is the XXH3-128 over, per parameter in byte order of names, its name, a NUL, and the XXH3-128 of its little-endian bytes (two little-endian 64-bit words, the high one first). A tied parameter counts once. Only between steps. Thread: owner.
     pub fn weft_run_digest(run: *mut weft_run, digest: *mut c_char, err: *mut weft_error) -> weft_status;
     /// The same over the optimizer state, whose tensors are named PARAMETER.exp_avg, PARAMETER.exp_avg_sq or PARAMETER.momentum. Thread: owner.

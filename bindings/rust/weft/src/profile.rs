@@ -62,7 +62,7 @@ impl Profile {
         Ok(Profile::from_raw(raw))
     }
 
-    fn from_raw(raw: *mut sys::weft_profile) -> Profile {
+    pub(crate) fn from_raw(raw: *mut sys::weft_profile) -> Profile {
         Profile { raw: NonNull::new(raw).expect("a call that succeeds makes a profile") }
     }
 

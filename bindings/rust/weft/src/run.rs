@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::mesh::{Mesh, MeshHandle};
 use crate::path_text;
 use crate::plan::{Plan, Shapes};
+use crate::profile::Profile;
 use crate::run_builder::{Log, RunBuilder};
 use crate::tensor::{Desc, Tensor};
 
@@ -378,6 +379,13 @@ impl Run {
     pub fn save_trace(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_text(path)?;
         attempt(|err| unsafe { sys::weft_run_save_trace(self.raw(), path.as_ptr(), err) }).map(drop)
+    }
+
+    /// A profile with the times that this run has recorded since [`Run::trace`], in at least five steps. Only between steps.
+    pub fn profile(&mut self, profile: &Profile) -> Result<Profile> {
+        let mut raw = null_mut();
+        attempt(|err| unsafe { sys::weft_run_profile(self.raw(), profile.raw(), &mut raw, err) })?;
+        Ok(Profile::from_raw(raw))
     }
 
     /// A hash over all parameters, 32 hexadecimal digits: two runs have the same parameters if and only if their digests are equal.

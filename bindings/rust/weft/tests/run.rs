@@ -4,7 +4,7 @@ mod support;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{Checkpoint, Desc, Event, ExportConfig, Mode, Part, Run, SaveOptions, Status, Tensor};
+use weft::{Checkpoint, Desc, Event, ExportConfig, Mode, Part, Profile, Run, SaveOptions, Status, Tensor};
 
 /// A new folder that is removed at the end.
 struct Folder(PathBuf);
@@ -36,6 +36,21 @@ fn threads_and_ranks_do_not_change_the_result() -> weft::Result<()> {
     }
     assert_eq!(digests[0], digests[1]);
     assert_eq!(digests[0], digests[2]);
+    Ok(())
+}
+
+#[test]
+fn a_run_has_its_own_profile() -> weft::Result<()> {
+    let mut model = support::model()?;
+    let profile = Profile::measure(&mut model, 2, 2, 1)?;
+    let plan = support::small().ranks(2).build(&mut model)?;
+    let mut run = Run::builder(&plan).threads(1).start()?;
+    assert_eq!(run.profile(&profile).unwrap_err().status(), Status::Invalid);
+    run.trace(1000)?;
+    for _ in 0..6 {
+        run.step(&support::batch()?, Mode::Train)?;
+    }
+    assert_eq!(run.profile(&profile)?.nodes().len(), profile.nodes().len());
     Ok(())
 }
 
