@@ -18,7 +18,11 @@ Result<PartRange> PartRange::find(const Plan& plan, const Worker::ParamMemory& m
   out.at_ = part == Part::value  ? memory.value.floats()
             : part == Part::grad ? memory.grad
                                  : memory.slots[part == Part::state0 ? 0 : 1];
-  if (part == Part::value) out.weight_ = memory.value;
+  if (part == Part::value) {
+    out.weight_ = memory.value;
+    out.initial_ = memory.initial;
+  }
+  out.param_ = param;
   if (!out.at_ && !out.weight_)
     return Status(Code::not_found, cat("parameter '", plan.model->param(param).name,
                                        "' has no such tensor with this model and optimizer"));
@@ -29,19 +33,26 @@ Result<PartRange> PartRange::find(const Plan& plan, const Worker::ParamMemory& m
 }
 
 std::span<const float> PartRange::read() {
-  const std::span<float> out = floats();
+  if (initial_) initial_->draw(param_);
+  const std::span<float> out = span();
   if (!at_) weight_.read(static_cast<int64_t>(offset_), out);
   return out;
 }
 
 std::span<float> PartRange::floats() {
+  if (initial_)
+    initial_->write(param_, static_cast<int64_t>(offset_), static_cast<int64_t>(count_));
+  return span();
+}
+
+std::span<float> PartRange::span() {
   if (at_) return {at_, count_};
   if (!buffer_) buffer_ = std::make_unique_for_overwrite<float[]>(count_);
   return {buffer_.get(), count_};
 }
 
 void PartRange::store() {
-  if (!at_) weight_.write(static_cast<int64_t>(offset_), floats());
+  if (!at_) weight_.write(static_cast<int64_t>(offset_), span());
 }
 
 Result<Digest> hash_part(const Plan& plan, const Worker::ParamMemory& memory, ParamId param,

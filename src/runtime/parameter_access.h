@@ -25,8 +25,12 @@ class PartRange {
   void store();
 
  private:
+  std::span<float> span();
+
   float* at_ = nullptr;  // null: weight_
   StoredWeight weight_;
+  ParamId param_ = -1;
+  InitialValues* initial_ = nullptr;  // null: the range has values
   uint64_t offset_ = 0, count_ = 0;
   std::unique_ptr<float[]> buffer_;
 };

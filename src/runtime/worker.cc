@@ -4,14 +4,12 @@
 #include <cstring>
 #include <new>
 
-#include "base/rng.h"
 #include "base/text.h"
 #include "engine/group_sums.h"
 #include "engine/steps.h"
 #include "kernels/bf16_pack.h"
 #include "kernels/fpenv.h"
 #include "kernels/gemm.h"
-#include "kernels/normal.h"
 #include "kernels/packed.h"
 #include "lowering/parameters.h"
 #include "runtime/clock.h"
@@ -31,44 +29,6 @@ void convert(Tiles& tiles, const void* from, const View& to) {
     to_bf16(tiles, static_cast<const float*>(from), to.bf16(), to.desc.elements());
 }
 
-constexpr size_t kDrawnBlock = 2048;  // elements that are drawn before they are rounded
-
-// The initial values of the elements from `begin` on.
-void draw(const Param& param, uint64_t seed, int64_t begin, std::span<float> out) {
-  if (param.init.kind != InitKind::normal) {
-    std::fill(out.begin(), out.end(),
-              param.init.kind == InitKind::constant ? static_cast<float>(param.init.value) : 0.0f);
-    return;
-  }
-  const Stream stream = Stream::initial(seed, param.piece.name);
-  while (!out.empty()) {
-    const auto [in_whole, count] = param.piece.run_at(begin);
-    const int64_t here = std::min(count, static_cast<int64_t>(out.size()));
-    kernels::draw_normal(stream, param.init.value, in_whole, here, out.data());
-    out = out.subspan(static_cast<size_t>(here));
-    begin += here;
-  }
-}
-
-void initialize(Tiles& tiles, const Param& param, uint64_t seed,
-                const Worker::ParamMemory& memory) {
-  const int64_t n = param.shape.elements();
-  for_tiles(tiles, static_cast<int>((n + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
-    const int64_t begin = tile * kLoopBlock;
-    const auto count = static_cast<size_t>(std::min(kLoopBlock, n - begin));
-    if (float* const elements = memory.value.floats()) {
-      draw(param, seed, begin, {elements + begin, count});
-      return;
-    }
-    std::array<float, kDrawnBlock> values;
-    for (size_t done = 0; done < count; done += kDrawnBlock) {
-      const auto block = std::span(values).first(std::min(kDrawnBlock, count - done));
-      draw(param, seed, begin + static_cast<int64_t>(done), block);
-      memory.value.write(begin + static_cast<int64_t>(done), block);
-    }
-  });
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<const Plan> plan, int32_t rank,
@@ -77,12 +37,16 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<const Plan> plan, i
   if (!arena.ok()) return arena.status().within(cat("rank ", rank));
   std::unique_ptr<Worker> worker(new Worker(std::move(plan), rank, tiles, arena.take()));
   worker->bind();
-  worker->initialize_parameters();
+  worker->expect_values();
   return worker;
 }
 
 Worker::Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Arena arena)
-    : plan_(std::move(plan)), rank_(rank), tiles_(tiles), arena_(std::move(arena)) {
+    : plan_(std::move(plan)),
+      rank_(rank),
+      tiles_(tiles),
+      arena_(std::move(arena)),
+      initial_(plan_->config.seed, tiles) {
   const auto& resident = plan_->resident[static_cast<size_t>(rank_)];
   owned_ = static_cast<size_t>(std::count_if(resident.begin(), resident.end(),
                                              [](const ResidentParam& p) { return p.owned; }));
@@ -129,10 +93,11 @@ void Worker::bind() {
   }
 }
 
-void Worker::initialize_parameters() {
+// Other ranks may read gathered values, and write versions, before the first job of this rank.
+void Worker::expect_values() {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
-    if (p.value())
-      initialize(tiles_, plan_->model->param(p.param), plan_->config.seed, memory_of(p));
+    if (p.value()) initial_.add(p.param, plan_->model->param(p.param), memory_of(p).value);
+  if (plan_->gathers() || plan_->asynchronous()) initial_.draw_all();
 }
 
 void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_batch) const {
@@ -175,7 +140,11 @@ View Worker::delivered(const StepDescriptor& step, int32_t edge, int32_t micro_b
 Worker::ParamMemory Worker::param(ParamId id) {
   ++weights_made_;  // the caller may write
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
-    if (p.param == id) return memory_of(p);
+    if (p.param == id) {
+      ParamMemory out = memory_of(p);
+      out.initial = &initial_;
+      return out;
+    }
   return {};
 }
 
@@ -213,6 +182,7 @@ Status Worker::run(const WorkerTask& task) {
     return {};
   }
   const Job& job = program(task.step.mode).jobs[static_cast<size_t>(task.job)];
+  initial_.draw_all();
   take_feeds(task.step, job);
   last_time_.begin = monotonic_ns();
   Status status = run_job(task.step, task.scale, job);

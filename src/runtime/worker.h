@@ -15,6 +15,7 @@
 #include "plan/plan.h"
 #include "runtime/arena.h"
 #include "runtime/batch.h"
+#include "runtime/initial_values.h"
 #include "runtime/stored_weight.h"
 
 namespace weft {
@@ -32,8 +33,8 @@ struct WorkerTask {
 // parameters.
 class Worker {
  public:
-  // Allocates the arena and draws the initial values of the resident parameters. `tiles` outlives
-  // the worker.
+  // Allocates the arena. The resident parameters have their initial values when they are read.
+  // `tiles` outlives the worker.
   static Result<std::unique_ptr<Worker>> make(std::shared_ptr<const Plan> plan, int32_t rank,
                                               Tiles& tiles);
 
@@ -71,6 +72,7 @@ class Worker {
   // (otherwise null).
   struct ParamMemory {
     StoredWeight value = {};
+    InitialValues* initial = nullptr;  // which the value may not have yet
     float* grad = nullptr;
     std::array<float*, 2> slots{};
     bool owned = false;
@@ -93,7 +95,7 @@ class Worker {
 
   Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Arena arena);
   void bind();
-  void initialize_parameters();
+  void expect_values();
   const RankProgram& program(Mode mode) const {
     return plan_->mode(mode).ranks[static_cast<size_t>(rank_)];
   }
@@ -139,6 +141,7 @@ class Worker {
   const int32_t rank_;
   Tiles& tiles_;
   Arena arena_;
+  InitialValues initial_;
   std::array<std::array<std::vector<BoundProgram>, 2>, kModes>
       bound_;  // [mode][variant][program][call]
   // By place: the accumulators that are kept and to which calls add. True: the next call begins the
