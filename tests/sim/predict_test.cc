@@ -185,6 +185,22 @@ TEST(Prediction, CountsTheOverheadAsIdle) {
   EXPECT_NEAR(done.ranks[0].last, 0.5 + 30 + 20 * 0.5, 1e-9);  // the clearing comes first
 }
 
+// The settings of the plan that a profile sets.
+TEST(Prediction, UsesTheMeasuredSpeedOfUpdatesAndTimeBetweenActions) {
+  const auto seconds = [](double memory_speed, double overhead) {
+    PlanConfig config = chain_config("1f1b", 1, 4);
+    config.machines.memory_speed = memory_speed;
+    config.machines.overhead = overhead;
+    return predict(chain_plan(config), nullptr, false).take().seconds;
+  };
+  const double slow = seconds(1e3, 1), usual = seconds(2e3, 1), fast = seconds(4e3, 1);
+  EXPECT_GT(slow - usual, 0);
+  EXPECT_NEAR((slow - usual) / (usual - fast), 2, 1e-6);
+  // 8 actions, and before and after them the jobs of a step.
+  EXPECT_GE(seconds(1e3, 3) - seconds(1e3, 2), 8);
+  EXPECT_NEAR(seconds(1e3, 3) - seconds(1e3, 2), seconds(1e3, 2) - slow, 1e-6);
+}
+
 // Ranks that share a stage wait for each other in the middle of an action.
 TEST(Prediction, CountsTheExchangesOfRanksThatShareAStage) {
   PlanConfig config = chain_config("1f1b", 2, 2);
