@@ -23,6 +23,7 @@ struct Options {
 };
 
 using Clock = std::chrono::steady_clock;
+constexpr uint32_t kFewest = 3;                      // measured steps
 constexpr uint32_t kUncounted = 3;                   // steps, before those that are measured
 constexpr auto kShortest = std::chrono::seconds(5);  // for which at least is measured
 constexpr uint32_t kMostJobs = 100000;               // that are recorded of each rank
@@ -66,7 +67,7 @@ class TrialRun {
     std::vector<weft_tensor*> batch;
     for (const TensorPtr& input : inputs) batch.push_back(input.get());
     const auto begin = Clock::now();
-    const uint32_t least = kUncounted + options_.config.repeats;
+    const uint32_t least = kUncounted + std::max(options_.config.repeats, kFewest);
     for (uint32_t step = 0; step < least || Clock::now() - begin < kShortest; ++step) {
       CLI_TRY(fill_samples(data.get(), plan_.seed, step, inputs));
       CLI_CALL(weft_run_step(run_.get(), batch.data(), static_cast<uint32_t>(batch.size()),

@@ -164,6 +164,8 @@ Status check_machines(const Model& model, const PlanConfig& c) {
   for (double speed : m.speeds) WEFT_TRY(number("a rank's speed", speed, false));
   WEFT_TRY(number("latency", m.latency, true));
   WEFT_TRY(number("bandwidth", m.bandwidth, true));
+  WEFT_TRY(number("the speed of updates", m.memory_speed, true));
+  WEFT_TRY(number("the time between actions", m.overhead, true));
   if (!c.times.empty() && c.times.size() != model.nodes().size())
     return Status(Code::invalid,
                   cat("times has ", c.times.size(), " entries, expected one for each of ",

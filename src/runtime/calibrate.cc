@@ -1,7 +1,6 @@
 #include "runtime/calibrate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "base/text.h"
@@ -15,8 +14,8 @@ namespace {
 
 constexpr size_t kUncounted = 2;  // steps, in which memory is touched for the first time
 constexpr size_t kFewest = 2;     // steps between the starts of which the times are measured
-constexpr int kHalvings = 20;     // of the range of the factor of all times
-constexpr double kMostFactor = 4;
+constexpr int kHalvings = 20;     // of the range of a value that is searched
+constexpr double kMostFactor = 1.5;
 
 // The value that 1 / `parts` of all values are below.
 double quantile(std::vector<double> values, size_t parts) {
@@ -61,18 +60,19 @@ class Recorded {
     return quantile(std::move(out), 2);
   }
 
-  // Between two actions of a rank. In most pairs the second one waits for a message as well.
+  // Before actions that do not wait for a message; 0: there are none.
   double overhead() const {
     std::vector<double> out;
     for (size_t r = 0; r < ranks_.size(); ++r) {
       const std::vector<Job>& jobs = plan_.mode(mode_).ranks[r].jobs;
       for (const auto& [step, spans] : ranks_[r])
         for (size_t i = 1; i < spans.size(); ++i)
-          if (jobs[static_cast<size_t>(spans[i]->job)].kind == JobKind::action)
+          if (const Job& job = jobs[static_cast<size_t>(spans[i]->job)];
+              job.kind == JobKind::action && waits_for_nothing(r, job))
             out.push_back(static_cast<double>(spans[i]->time.begin - spans[i - 1]->time.end) *
                           1e-9);
     }
-    return std::max(quantile(std::move(out), 4), 0.0);
+    return out.empty() ? 0 : std::max(quantile(std::move(out), 2), 0.0);
   }
 
   // Per stage of the pipeline and kind of action, over all ranks that have it.
@@ -97,12 +97,12 @@ class Recorded {
     return out;
   }
 
-  // The jobs at the end of a step.
+  // The jobs that update weights.
   Taken updates(const JobCosts& costs) const {
     Taken out;
     for (size_t r = 0; r < ranks_.size(); ++r)
       each_counted(r, [&](const Job& job, double seconds) {
-        if (job.kind != JobKind::update && job.kind != JobKind::reduce) return;
+        if (!is_update(r, job)) return;
         out.ran += seconds;
         out.expected += costs.of(static_cast<int32_t>(r), job);
       });
@@ -110,6 +110,25 @@ class Recorded {
   }
 
  private:
+  // In a segment of an asynchronous schedule, updates are actions.
+  bool is_update(size_t rank, const Job& job) const {
+    if (!plan_.asynchronous()) return job.kind == JobKind::update || job.kind == JobKind::reduce;
+    return job.kind == JobKind::action && action_of(rank, job).kind == Kind::O;
+  }
+
+  // Whether no message has to arrive before it.
+  bool waits_for_nothing(size_t rank, const Job& job) const {
+    const std::vector<int32_t>& waits = action_of(rank, job).waits;
+    const std::vector<Edge>& edges = plan_.mode(mode_).edges;
+    return std::all_of(waits.begin(), waits.end(), [&edges](int32_t edge) {
+      return edges[static_cast<size_t>(edge)].kind == EdgeKind::feed;
+    });
+  }
+
+  const ActionProgram& action_of(size_t rank, const Job& job) const {
+    return plan_.mode(mode_).ranks[rank].programs[static_cast<size_t>(job.program)];
+  }
+
   template <typename Visit>
   void each_counted(size_t rank, Visit&& visit) const {
     const std::vector<Job>& jobs = plan_.mode(mode_).ranks[rank].jobs;
@@ -165,19 +184,38 @@ void multiply(Profile& profile, double factor) {
   }
 }
 
-// The factor of all times with which a step takes that many seconds. It is more than 1 because the
-// ranks wait for the slowest action, not for the median.
-Result<double> factor_of(const Plan& plan, const Profile& profile, double step) {
-  double low = 1 / kMostFactor, high = kMostFactor;
+Result<double> predicted(const Plan& plan, const Profile& profile) {
+  WEFT_TRY_ASSIGN(const std::shared_ptr<Plan> as_timed, timed(plan, profile));
+  WEFT_TRY_ASSIGN(const Prediction prediction, predict(as_timed, nullptr, false));
+  return prediction.seconds;
+}
+
+// Between both, the value with which a step takes that many seconds. `set` puts it in a profile.
+template <typename Set>
+Result<double> solve(const Plan& plan, const Profile& profile, double step, double low, double high,
+                     Set&& set) {
   for (int i = 0; i < kHalvings; ++i) {
-    const double middle = std::sqrt(low * high);
-    Profile scaled = profile;
-    multiply(scaled, middle);
-    WEFT_TRY_ASSIGN(const std::shared_ptr<Plan> as_scaled, timed(plan, scaled));
-    WEFT_TRY_ASSIGN(const Prediction predicted, predict(as_scaled, nullptr, false));
-    (predicted.seconds < step ? low : high) = middle;
+    const double middle = (low + high) / 2;
+    Profile changed = profile;
+    set(changed, middle);
+    WEFT_TRY_ASSIGN(const double seconds, predicted(plan, changed));
+    (seconds < step ? low : high) = middle;
   }
-  return std::sqrt(low * high);
+  return (low + high) / 2;
+}
+
+// Makes the predicted step that long. Ranks wait for the slowest actions and not for the medians,
+// so all times are longer. If actions are short, handing them over takes the time.
+Status fit(const Plan& plan, double step, Profile& profile) {
+  const auto set_overhead = [](Profile& to, double overhead) { to.overhead = overhead; };
+  WEFT_TRY_ASSIGN(const double factor,
+                  solve(plan, profile, step, 1 / kMostFactor, kMostFactor, multiply));
+  multiply(profile, factor);
+  WEFT_TRY_ASSIGN(const double seconds, predicted(plan, profile));
+  if (seconds >= 0.999 * step) return {};
+  WEFT_TRY_ASSIGN(profile.overhead,
+                  solve(plan, profile, step, profile.overhead, step, set_overhead));
+  return {};
 }
 
 }  // namespace
@@ -196,10 +234,10 @@ Result<Profile> calibrate(Run& run, const Profile& profile) {
   WEFT_TRY_ASSIGN(std::shared_ptr<Plan> as_before, timed(plan, out));
   const JobCosts costs(*as_before, plan.main_mode(), as_before->config.times, {});
   scale(plan, recorded.actions(costs), out);
-  out.memory_speed /= recorded.updates(costs).factor();
+  const Taken updates = recorded.updates(costs);
+  out.memory_speed = updates.ran > 0 ? kMemorySpeed / updates.factor() : profile.memory_speed;
   out.overhead = recorded.overhead();
-  WEFT_TRY_ASSIGN(const double factor, factor_of(plan, out, recorded.step_seconds()));
-  multiply(out, factor);
+  WEFT_TRY(fit(plan, recorded.step_seconds(), out));
   return out;
 }
 

@@ -33,10 +33,14 @@ void draw_elements(const Param& param, uint64_t seed, int64_t begin, std::span<f
 
 }  // namespace
 
-void InitialValues::write(ParamId id, int64_t first, int64_t count) {
+void InitialValues::begin_write(ParamId id, int64_t first) {
+  const auto at = missing_.find(id);
+  if (at != missing_.end() && first != at->second.written) draw(id);
+}
+
+void InitialValues::end_write(ParamId id, int64_t count) {
   const auto at = missing_.find(id);
   if (at == missing_.end()) return;
-  if (first != at->second.written) return draw(id);
   at->second.written += count;
   if (at->second.written == at->second.param->shape.elements()) missing_.erase(at);
 }

@@ -20,8 +20,10 @@ class InitialValues {
   void add(ParamId id, const Param& param, const StoredWeight& value) {
     missing_[id] = {&param, value, 0};
   }
-  // The caller is about to write these elements, and no others.
-  void write(ParamId id, int64_t first, int64_t count);
+  // The caller is about to write elements from `first` on,
+  void begin_write(ParamId id, int64_t first);
+  // and has written so many.
+  void end_write(ParamId id, int64_t count);
   // All elements of the parameter have values from now on.
   void draw(ParamId id);
   void draw_all();

@@ -40,8 +40,7 @@ std::span<const float> PartRange::read() {
 }
 
 std::span<float> PartRange::floats() {
-  if (initial_)
-    initial_->write(param_, static_cast<int64_t>(offset_), static_cast<int64_t>(count_));
+  if (initial_) initial_->begin_write(param_, static_cast<int64_t>(offset_));
   return span();
 }
 
@@ -53,6 +52,7 @@ std::span<float> PartRange::span() {
 
 void PartRange::store() {
   if (!at_) weight_.write(static_cast<int64_t>(offset_), span());
+  if (initial_) initial_->end_write(param_, static_cast<int64_t>(count_));
 }
 
 Result<Digest> hash_part(const Plan& plan, const Worker::ParamMemory& memory, ParamId param,

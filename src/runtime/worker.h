@@ -78,6 +78,8 @@ class Worker {
     bool owned = false;
   };
   ParamMemory param(ParamId id);  // all null when this rank does not use it
+  // Before the first job, so that a later read takes no time.
+  void draw_initial_values() { initial_.draw_all(); }
 
   Result<int64_t> resident_bytes() const { return arena_.resident(); }
   int32_t rank() const { return rank_; }

@@ -90,6 +90,12 @@ TEST_P(InitialValuesTest, DoNotReplaceWrittenValues) {
   }
 }
 
+TEST_P(InitialValuesTest, StayIfAWriteFails) {
+  const auto eager = worker(), failing = worker();
+  (void)range(*failing, 0, 0, elements(0)).floats();  // and no store()
+  EXPECT_EQ(all(*failing, 0), all(*eager, 0));
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, InitialValuesTest, testing::Values("f32", "bf16"),
                          [](const auto& type) { return std::string(type.param); });
 
