@@ -1287,9 +1287,9 @@ WEFT_API weft_status weft_run_trace(weft_run *run, uint32_t jobs, weft_error *er
 /** Writes the records as a Chrome trace (JSON, for Perfetto and chrome://tracing), one track per rank. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_save_trace(weft_run *run, const char *path, weft_error *err);
 /**
- * Makes a profile with the times that the run has recorded since weft_run_trace in at least five training steps, so that predictions from
- * it include what ranks lose by sharing a machine. `profile` has the times to scale, of the same model and micro-batch size. Only between steps. Owner:
- * caller; free with weft_profile_free. Thread: owner.
+ * Makes a profile with the times that the run has recorded since weft_run_trace, in at least five training steps. Predictions from it include
+ * what ranks lose by sharing a machine. `profile` has the times to scale; it is of the same model and micro-batch size. Only between steps.
+ * Owner: caller; free with weft_profile_free. Thread: owner.
  */
 WEFT_API weft_status weft_run_profile(weft_run *run, const weft_profile *profile, weft_profile **out, weft_error *err);
 

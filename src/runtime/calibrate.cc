@@ -12,10 +12,10 @@ namespace weft {
 
 namespace {
 
-constexpr size_t kUncounted = 2;  // steps, in which memory is touched for the first time
-constexpr size_t kFewest = 2;     // steps between the starts of which the times are measured
-constexpr int kHalvings = 20;     // of the range of a value that is searched
-constexpr double kMostFactor = 1.5;
+constexpr size_t kUncounted = 2;     // steps, in which memory is touched for the first time
+constexpr size_t kFewest = 2;        // steps between the starts of which the times are measured
+constexpr int kHalvings = 20;        // of the range of a value that is searched
+constexpr double kMostFactor = 1.5;  // of all times, beyond the medians
 
 // The value that 1 / `parts` of all values are below.
 double quantile(std::vector<double> values, size_t parts) {
@@ -190,7 +190,8 @@ Result<double> predicted(const Plan& plan, const Profile& profile) {
   return prediction.seconds;
 }
 
-// Between both, the value with which a step takes that many seconds. `set` puts it in a profile.
+// The value from `low` to `high` with which a step takes `step` seconds. set(profile, value)
+// changes a profile.
 template <typename Set>
 Result<double> solve(const Plan& plan, const Profile& profile, double step, double low, double high,
                      Set&& set) {

@@ -145,7 +145,6 @@ class Server final : public EventSource, private RankProcess::Owner {
         plan_(std::move(plan)),
         user_ops_(std::move(user_ops)),
         log_(log),
-        has_files_(!weights_dir.empty()),
         files_(std::move(weights_dir)),
         events_(kMostEvents) {}
 
@@ -240,7 +239,7 @@ class Server final : public EventSource, private RankProcess::Owner {
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, welcome_.rank, *team_));
     // The loop thread reads for rank 0, and must not draw a large parameter. Weights of a file
     // replace all values.
-    if (!has_files_) worker_->draw_initial_values();
+    if (!files_.accepts_files()) worker_->draw_initial_values();
     WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
     const Status ended = ended_.wait();
     (void)all_closed_.wait_for(ended.ok()
@@ -364,7 +363,6 @@ class Server final : public EventSource, private RankProcess::Owner {
   std::shared_ptr<const Plan> plan_;
   const std::vector<const Op*> user_ops_;  // that this process has
   Log log_;
-  const bool has_files_;
   WeightFiles files_;  // loop thread
   EventQueue events_;
   bool over_ = false;     // the last event was polled

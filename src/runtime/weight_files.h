@@ -36,6 +36,8 @@ class WeightFiles {
   // Only files below `directory`, or itself if it is a file, are accepted; empty: none. Links are
   // followed before the check.
   explicit WeightFiles(std::string directory = {}) : directory_(std::move(directory)) {}
+  // Whether any file can be accepted. Any thread.
+  bool accepts_files() const { return !directory_.empty(); }
 
   // Accepts the offer with that index, or fails without a reason, so that rank 0 learns nothing
   // about files that it does not have. Index 0 closes the files of the offers before.

@@ -1469,7 +1469,7 @@ extern "C" {
     pub fn weft_run_trace(run: *mut weft_run, jobs: u32, err: *mut weft_error) -> weft_status;
     /// Writes the records as a Chrome trace (JSON, for Perfetto and chrome://tracing), one track per rank. Only between steps. Thread: owner.
     pub fn weft_run_save_trace(run: *mut weft_run, path: *const c_char, err: *mut weft_error) -> weft_status;
-    /// Makes a profile with the times that the run has recorded since weft_run_trace in at least five training steps, so that predictions from it include what ranks lose by sharing a machine. `profile` has the times to scale, of the same model and micro-batch size. Only between steps. Owner: caller; free with weft_profile_free. Thread: owner.
+    /// Makes a profile with the times that the run has recorded since weft_run_trace, in at least five training steps. Predictions from it include what ranks lose by sharing a machine. `profile` has the times to scale; it is of the same model and micro-batch size. Only between steps. Owner: caller; free with weft_profile_free. Thread: owner.
     pub fn weft_run_profile(run: *mut weft_run, profile: *const weft_profile, out: *mut *mut weft_profile, err: *mut weft_error) -> weft_status;
     /// Writes 32 hex digits and a NUL, a hash over all parameters: two runs have the same parameters if and only if their digests are equal. It is the XXH3-128 over, per parameter in byte order of names, its name, a NUL, and the XXH3-128 of its little-endian bytes (two little-endian 64-bit words, the high one first). A tied parameter counts once. Only between steps. Thread: owner.
     pub fn weft_run_digest(run: *mut weft_run, digest: *mut c_char, err: *mut weft_error) -> weft_status;
