@@ -33,6 +33,13 @@ class Chain {
                                          ", expected a finite number, 0 or more"));
       chain.cut_time_[v] = loads.cut_time[v];
     }
+    chain.needed_.assign(loads.needed.begin(), loads.needed.end());
+    for (size_t v = 0; loads.needed.empty() && v < n; ++v) chain.needed_.push_back(v);
+    chain.first_end_.assign(n, n + 1);
+    for (size_t v = 0, i = 0; v < n; ++v) {
+      if (i < chain.needed_.size() && chain.needed_[i] < v) ++i;
+      if (i < chain.needed_.size()) chain.first_end_[v] = chain.needed_[i] + 1;
+    }
     for (const StageRoom& stage : stages)
       if (!(stage.speed > 0) || std::isinf(stage.speed))
         return Status(Code::invalid, cat("rank ", stage.rank, " has speed ", stage.speed,
@@ -78,7 +85,7 @@ class Chain {
   // The first node at which stage s can end, if it begins at v, and the next can begin; nodes() + 1
   // if there is none.
   size_t end_of(size_t s, size_t v, double limit, const std::vector<size_t>& behind) const {
-    for (size_t end = behind[v + 1]; end <= nodes() && time(s, v, end) <= limit;
+    for (size_t end = behind[first_end_[v]]; end <= nodes() && time(s, v, end) <= limit;
          end = behind[end + 1]) {
       const BytesOfRun run = bytes(s, v, end);
       if (run.fits()) return end;
@@ -105,14 +112,14 @@ class Chain {
                                        run.all, " bytes ", why, ", the limit is ", run.limit));
     };
     for (size_t s = 0; s + 1 < p; ++s) {
-      const size_t last = n - (p - 1 - s);  // each later stage needs a node
+      const size_t last = needed_[needed_.size() - (p - 1 - s)];  // each later stage needs a node
       size_t end = begin;
-      for (size_t e = begin + 1; e <= last; ++e) {
+      for (size_t e = first_end_[begin]; e <= last; ++e) {
         const BytesOfRun run = bytes(s, begin, e);
         if (run.fits()) end = e;
         if (!run.more) break;
       }
-      if (end == begin) return fault(s, begin + 1, "for the smallest possible stage");
+      if (end == begin) return fault(s, first_end_[begin], "for the smallest possible stage");
       begin = end;
     }
     return fault(p - 1, n, "for the nodes that do not fit on the ranks before it");
@@ -121,6 +128,8 @@ class Chain {
  private:
   std::span<const StageRoom> stages_;
   std::vector<double> time_, cut_time_;
+  std::vector<size_t> needed_;
+  std::vector<size_t> first_end_;  // of a run from each node that contains one of needed_
   const std::function<BytesOfRun(const RunOfNodes&)>* bytes_ = nullptr;
 };
 

@@ -30,6 +30,9 @@ struct ChainLoads {
   std::span<const double>
       cut_time;  // per node, of the messages if a stage begins at it; may be empty: zero
   std::function<BytesOfRun(const RunOfNodes&)> bytes;  // may be empty: no limits
+  // Every stage has one of these nodes, which ascend and of which there are enough. May be empty:
+  // any node.
+  std::span<const size_t> needed = {};
 };
 
 struct StageRoom {

@@ -11,7 +11,7 @@ constexpr size_t kPassed = 8;  // maximum number of stages that pass nodes on
 }  // namespace
 
 CutSearch::CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t shares,
-                     std::vector<double> speeds, RunBytes& bytes)
+                     std::vector<double> speeds, const std::vector<size_t>& needed, RunBytes& bytes)
     : rank_of_stage_(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end()),
       shares_(static_cast<size_t>(shares)),
       speeds_(std::move(speeds)),
@@ -19,6 +19,10 @@ CutSearch::CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t share
       bytes_(bytes) {
   speeds_.resize(schedule.rows.size(), 1.0);
   for (const double cost : ops.costs) time_.push_back(time_.back() + cost);
+  for (size_t v = 0, count = 0; v <= nodes(); ++v) {
+    needed_before_.push_back(needed.empty() ? v : count);
+    if (count < needed.size() && needed[count] == v) ++count;
+  }
 }
 
 void CutSearch::start(std::vector<size_t> first_nodes) {
@@ -45,9 +49,11 @@ void CutSearch::start(std::vector<size_t> first_nodes) {
 CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
   Judged out;
   std::vector<double> busy(speeds_.size(), 0.0);
+  bool sound = true;
   for (size_t s = 0; s < first.size(); ++s) {
     const size_t end = s + 1 < first.size() ? first[s + 1] : nodes(), r = rank_of_stage_[s];
     busy[r] += (time_[end] - time_[first[s]]) / speeds_[r];
+    sound = sound && needed_before_[end] > needed_before_[first[s]];
   }
   out.rank = static_cast<size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
   out.slowest = busy[out.rank];
@@ -57,6 +63,7 @@ CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
     if (rank.over() > most) out.rank = rank.position / shares_;
     most = std::max(most, rank.over());
   }
+  if (!sound) out.excess = kNoLimit;
   return out;
 }
 

@@ -11,9 +11,10 @@ namespace weft {
 // limits, the time of the busiest rank.
 class CutSearch {
  public:
-  // `shares`: ranks that share a stage. `speeds`: per rank of the schedule.
+  // `shares`: ranks that share a stage. `speeds`: per rank of the schedule. `needed`: as in
+  // ChainLoads.
   CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t shares,
-            std::vector<double> speeds, RunBytes& bytes);
+            std::vector<double> speeds, const std::vector<size_t>& needed, RunBytes& bytes);
 
   // Starts from these first nodes of stages. Several starts can be tried.
   void start(std::vector<size_t> first_nodes);
@@ -45,6 +46,7 @@ class CutSearch {
   std::vector<size_t> rank_of_stage_;
   size_t shares_;
   std::vector<double> speeds_, time_;  // time_: of the nodes before each
+  std::vector<size_t> needed_before_;  // the number of needed nodes before each
   RunBytes& bytes_;
   std::vector<size_t> best_;
   Judged judged_;

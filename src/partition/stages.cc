@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/text.h"
+#include "lowering/segments.h"
 #include "partition/balance.h"
 #include "partition/cut_search.h"
 #include "partition/pipedream_stages.h"
@@ -108,6 +110,22 @@ Result<Partition> split_by_parameters(const Model& model, const OpNodes& ops, in
   return partition_by_cost({.cost = elements, .edges = ops.edges}, stages);
 }
 
+// The nodes of which every rank that shares their stage computes a piece.
+Result<std::vector<size_t>> shared_nodes(const Model& model, const PlanConfig& config,
+                                         const OpNodes& ops) {
+  WEFT_TRY_ASSIGN(const std::shared_ptr<const Model> pieces,
+                  pieces_of({std::shared_ptr<const Model>(), &model}, config.tensor));
+  std::vector<std::set<int32_t>> places(model.nodes().size());
+  for (NodeId id = 0; id < static_cast<NodeId>(pieces->nodes().size()); ++id)
+    places[static_cast<size_t>(pieces->node(id).origin)].insert(
+        place_of(*pieces, id, config.shard_ranks));
+  std::vector<size_t> out;
+  for (size_t i = 0; i < ops.ids.size(); ++i)
+    if (places[static_cast<size_t>(ops.ids[i])].size() == static_cast<size_t>(config.shard_ranks))
+      out.push_back(i);
+  return out;
+}
+
 std::vector<size_t> first_nodes(const Partition& partition) {
   return {partition.first_node.begin(), partition.first_node.end()};
 }
@@ -141,13 +159,16 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
     rooms.push_back(room);
   }
   const CutLoads cuts = cut_loads(model, config, ops);
-  ChainLoads loads{.cut_time = cuts.time, .bytes = {}};
+  WEFT_TRY_ASSIGN(std::vector<size_t> shared, shared_nodes(model, all, ops));
+  // A rank may also have all of another node of the stage.
+  if (shared.size() < rooms.size()) shared.clear();
+  ChainLoads loads{.cut_time = cuts.time, .bytes = {}, .needed = shared};
   if (!cuts_by_bytes(config)) return partition_for(costs, loads, rooms);
   WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, all, ops, schedule));
   const bool one_each = schedule.stages <= schedule.ranks();
   if (one_each) loads.bytes = [&bytes](const RunOfNodes& run) { return bytes.of(run); };
   WEFT_TRY_ASSIGN(Partition partition, partition_for(costs, loads, rooms));
-  CutSearch search(ops, schedule, all.shard_ranks, config.machines.speeds, bytes);
+  CutSearch search(ops, schedule, all.shard_ranks, config.machines.speeds, shared, bytes);
   if (one_each && search.fits(first_nodes(partition))) return partition;
   return split_by_search(model, ops, costs, partition, search);
 }
@@ -243,7 +264,8 @@ Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig&
       case SplitBy::pipedream: return partition_pipedream(model, config, ops, costs, stages);
       case SplitBy::cost: break;
     }
-    return config.machines.any() || cuts_by_bytes(config) || !config.stage_replicas.empty()
+    return config.machines.any() || cuts_by_bytes(config) || !config.stage_replicas.empty() ||
+                   all.shard_ranks > 1
                ? split_for_machines(model, all, config, ops, costs)
                : partition_by_cost(costs, stages);
   };

@@ -107,6 +107,7 @@ struct Case {
   Costs cost, cut;
   Bytes fixed, held, in_flight, limits;
   std::vector<StageRoom> stages;
+  std::vector<size_t> needed;
 
   // The bottleneck of a partition that fits, and its slowest stage; infinity otherwise.
   std::pair<double, double> judge(const Ints& starts) const {
@@ -118,7 +119,9 @@ struct Case {
       int64_t bytes = 0;
       for (size_t v = begin; v < end; ++v)
         time += cost[v], bytes += fixed[v] + in_flight[s] * held[v];
-      if (bytes > limits[s]) return {INFINITY, INFINITY};
+      const bool has = std::any_of(needed.begin(), needed.end(),
+                                   [&](size_t v) { return v >= begin && v < end; });
+      if (bytes > limits[s] || !(has || needed.empty())) return {INFINITY, INFINITY};
       stage = std::max(stage, time / stages[s].speed);
       if (s > 0 && stages[s].rank != stages[s - 1].rank) worst = std::max(worst, cut[begin]);
     }
@@ -168,8 +171,13 @@ TEST(Balance, IsTheBestOfAllCuts) {
       c.limits.push_back(capped ? 4 + below(30) : INT64_MAX);
       if (chunked) c.stages[s].rank = static_cast<int32_t>(s / 2);
     }
-    const auto found = partition_for(
-        {c.cost, {}}, loads_of(c.fixed, c.held, c.in_flight, c.limits, c.cut), c.stages);
+    if (below(2))
+      for (int32_t v = 0; v < nodes; ++v)
+        if (below(2)) c.needed.push_back(static_cast<size_t>(v));
+    if (c.needed.size() < c.stages.size()) c.needed.clear();
+    ChainLoads loads = loads_of(c.fixed, c.held, c.in_flight, c.limits, c.cut);
+    loads.needed = c.needed;
+    const auto found = partition_for({c.cost, {}}, loads, c.stages);
     const Ints best = c.best();
     if (best.empty()) {
       ++refused;

@@ -93,6 +93,30 @@ TEST(Stages, ByMeasuredTimes) {
   EXPECT_EQ(fault(model, config), "plan: times has 10 entries, expected one for each of 11 nodes");
 }
 
+// The loss is computed by one of the ranks that share a stage, and takes longest here.
+TEST(Stages, EveryRankThatSharesAStageHasANode) {
+  const auto model = model_of("mlp:layers=4,width=16");
+  PlanConfig config = config_of(4, SplitBy::cost);
+  config.shard_ranks = 2;
+  config.tensor = 2;
+  config.times.resize(model->nodes().size());
+  config.times[static_cast<size_t>(model->find_node("loss"))] = {
+      .forward = 9, .input = 0, .weight = 0};
+  for (const char* name : {"layers.3", "layers.3.relu"})
+    config.times[static_cast<size_t>(model->find_node(name))].forward = 1;
+  EXPECT_EQ(cuts(model, config), (std::vector<std::string>{"layers.3.relu"}));
+  config.machines.speeds = {1, 1, 1, 1};
+  EXPECT_EQ(cuts(model, config), (std::vector<std::string>{"layers.3.relu"}));
+  config.memory_limit = INT64_MAX / 2;
+  config.schedule = "zb-v";
+  config.machines.speeds.clear();
+  EXPECT_EQ(cuts(model, config).size(), 3u);
+  config.cuts = {"loss"};
+  config.schedule = "1f1b";
+  EXPECT_EQ(fault(model, config),
+            "plan: stage 1 has no node for rank 1 of the 2 ranks that share it");
+}
+
 TEST(Stages, UnequalMemory) {
   const auto model = model_of("mlp:layers=8,width=64");
   PlanConfig config = config_of(2, SplitBy::cost);
