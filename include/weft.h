@@ -547,8 +547,7 @@ enum weft_step_kinds {
 
 /**
  * An axis of the mesh of ranks. "data": replicas, which divide the micro-batches of a step. "stage": the ranks of a pipeline. "tensor":
- * ranks that share each stage and compute pieces of it. If the model has its own axes, they replace "tensor": ranks that share each
- * stage divide its coordinates.
+ * ranks that share each stage and compute pieces of it. Axes of the model replace "tensor": these ranks divide its coordinates.
  */
 typedef struct weft_axis {
   const char *name;
@@ -623,11 +622,12 @@ typedef struct weft_plan_config {
   const weft_parameter_group *groups;   /**< parameters that are frozen or have their own factors. Default: NULL. */
   uint32_t n_groups;          /**< Default: 0. */
   uint32_t reserved;          /**< 0 */
-  const char *precision;      /**< type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Gradients of
-                                   parameters and the optimizer state remain f32, and so do parameters, except that "bf16" also stores
-                                   a parameter that is frozen, or that no step of step_kinds trains, if only linear nodes multiply by
-                                   it and embeddings look it up. Values written to it are rounded, to nearest even, which changes no
-                                   result of a step; reads, digests and checkpoints have the rounded values, as f32. Default: "f32". */
+  const char *precision;      /**< type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Parameters, their
+                                   gradients and the optimizer state remain f32. Only what no step of the plan trains, linear nodes
+                                   multiply by and embeddings look up is bf16, too: rounded to nearest even when written, which changes
+                                   no result of a step; reads, digests and checkpoints have the rounded values. Default: "f32". */
+  const char *f32_nodes;      /**< nodes that with "bf16" multiply in f32, have f32 values and gradients of these, and do not round
+                                   parameters: "NAME,...", where * is any text, ? any character. Default: "". */
 } weft_plan_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_plan_config_init(weft_plan_config *config, size_t size);

@@ -140,6 +140,7 @@ type PlanConfig struct {
 	StageReplicas  string           // schedule "pipedream": ranks of each stage, for example "3,1"; decides rounding
 	Groups         []ParameterGroup // parameters that are frozen or have their own factors
 	Precision      string           // type in which values and gradients between nodes are stored and sent: "f32" or "bf16"; default: "f32"
+	F32Nodes       string           // nodes that have f32 with Precision "bf16": "NAME,...", where * is any text, ? any character
 }
 
 // fill translates the configuration. What it points to is in memory of C.
@@ -156,6 +157,7 @@ func (p *PlanConfig) fill(c *C.weft_plan_config, own *memory) {
 	setText(&c.shard, own.str(p.Shard))
 	setText(&c.stage_replicas, own.str(p.StageReplicas))
 	setText(&c.precision, own.str(p.Precision))
+	setText(&c.f32_nodes, own.str(p.F32Nodes))
 	c.cuts, c.n_cuts = array(own, p.Cuts, own.str), count(len(p.Cuts))
 	c.speeds = array(own, p.Speeds, func(x float64) C.double { return C.double(x) })
 	c.axes, c.n_axes = array(own, p.Axes, func(a Axis) C.weft_axis {

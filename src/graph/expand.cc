@@ -34,6 +34,7 @@ class Expander {
     }
     for (const NodeId id : program_.outputs()) WEFT_TRY(add_output(id));
     model_->set_training(program_.training());
+    model_->set_f32(program_.f32());
     WEFT_TRY(model_->finish());
     return std::shared_ptr<const Model>(model_);
   }

@@ -277,6 +277,16 @@ std::vector<Training> Model::training() const {
   return out;
 }
 
+void Model::set_f32(const std::vector<bool>& of_whole) {
+  for (Node& node : nodes_) node.f32 = of_whole[static_cast<size_t>(node.origin)];
+}
+
+std::vector<bool> Model::f32() const {
+  std::vector<bool> out;
+  for (const Node& node : nodes_) out.push_back(node.f32);
+  return out;
+}
+
 void Model::set_shard(NodeId node, int32_t shard) {
   nodes_[static_cast<size_t>(node)].shard = shard;
   shards_ = std::max(shards_, shard + 1);

@@ -82,6 +82,7 @@ struct Node {
   bool batched_stash = false;  // of an op of the caller: the stash grows with the samples
   bool wants_grad = false;     // inputs: the caller reads its gradient
   bool needs_grad = false;     // a gradient flows into its output
+  bool f32 = false;            // with precision bf16, too: see stored_as()
   int32_t shard = 0;  // the shard of a model that is cut into shards. Does not affect arithmetic
   std::vector<AxisCut> cuts = {};  // of an input or a delivered output, ascending by dimension
   struct Use {
@@ -91,6 +92,8 @@ struct Node {
   std::vector<Use> uses;  // ascending by node, then port
 
   bool is_input() const { return op == nullptr; }
+  // In which type the node multiplies, and its output and the gradient of that are stored.
+  DType stored_as(DType values) const { return f32 ? DType::f32 : values; }
 };
 
 class Model {
@@ -126,6 +129,9 @@ class Model {
   // Of each parameter of the unsharded model; pieces are trained like their wholes.
   void set_training(std::span<const Training> of_whole);
   std::vector<Training> training() const;
+  // Nodes of the unsharded model; what computes or moves their pieces is like them.
+  void set_f32(const std::vector<bool>& of_whole);
+  std::vector<bool> f32() const;
 
   // Whether the model is complete: at least one node, a loss or an output, and a gradient for every
   // weight below a loss.

@@ -30,6 +30,7 @@ class Sharder {
       WEFT_TRY(model_->add_output(output));
     }
     model_->set_training(whole_.training());
+    model_->set_f32(whole_.f32());
     WEFT_TRY(model_->finish());
     return std::shared_ptr<const Model>(model_);
   }

@@ -218,8 +218,9 @@ namespace {
 
 void store_as(DType values, const Model& model, StepGraph& graph) {
   for (StepTensor& t : graph.tensors) {
-    const bool input = t.role == StepTensor::Role::value && model.node(t.node).is_input();
-    if (t.role != StepTensor::Role::stash && !input) t.dtype = values;
+    const Node& node = model.node(t.node);
+    const bool input = t.role == StepTensor::Role::value && node.is_input();
+    if (t.role != StepTensor::Role::stash && !input) t.dtype = node.stored_as(values);
   }
   for (const TensorId sink : graph.sinks)
     graph.tensors[static_cast<size_t>(sink)].dtype = DType::f32;

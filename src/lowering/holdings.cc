@@ -130,8 +130,9 @@ Desc Shapes::computed(const StepTensor& tensor, size_t variant) const {
 }
 
 bool Shapes::takes_bf16(const StepCall& call) const {
-  return values_ == DType::bf16 && !folds(call.kind) && call.weight <= 0 &&
-         model_->node(call.node).op->multiplies_weight();
+  const Node& node = model_->node(call.node);
+  return node.stored_as(values_) == DType::bf16 && !folds(call.kind) && call.weight <= 0 &&
+         node.op->multiplies_weight();
 }
 
 int64_t Shapes::op_scratch(const StepCall& call) const {
@@ -148,7 +149,7 @@ int64_t Shapes::packed_scratch(const StepCall& call) const {
   if (!takes_bf16(call) || keeps_packed_ || call.kind == CallKind::weight_grad) return 0;
   const Node& node = model_->node(call.node);
   const Shape& weight = model_->param(node.weights.front()).local;
-  return padded_bytes(packed_desc(values_, weight, multiplies_transposed(node, call.kind)));
+  return padded_bytes(packed_desc(DType::bf16, weight, multiplies_transposed(node, call.kind)));
 }
 
 int64_t Shapes::bytes_of_copy(const StepCall& call, const Desc& stored, bool written) const {

@@ -185,11 +185,16 @@ class RankWriter {
     if (call.kind == CallKind::weight_grad || !node.op->multiplies_weight()) return;
     const bool transposed = multiplies_transposed(node, call.kind);
     const ResidentParam& resident = resident_of(plan_, rank_, node.weights.front());
+    const DType dtype = node.stored_as(plan_.config.values());
     for (const ResidentTensor& t : resident.of(ResidentTensor::Role::packed))
-      if (t.transposed == transposed)
-        out.packed = {t.place, transposed, /*kept=*/true, resident.only_packed()};
+      if (t.transposed == transposed && t.desc.dtype == dtype)
+        out.packed = {.place = t.place,
+                      .transposed = transposed,
+                      .kept = true,
+                      .only = resident.only_packed(),
+                      .dtype = dtype};
     if (shapes_.packed_scratch(call) == 0) return;
-    out.packed = {out.scratch, transposed};
+    out.packed = {.place = out.scratch, .transposed = transposed, .dtype = dtype};
     out.packed.place.offset += shapes_.op_scratch(call);
   }
 

@@ -58,11 +58,12 @@ void set_runs(const RunOfSum& runs, ResidentParam& param) {
 
 // The uses of a parameter on a rank.
 struct LocalUses {
-  std::vector<bool> sums;               // per sum of uses
-  std::array<bool, 2> multiplies = {};  // by the weight; by its transpose
-  std::array<bool, 2> copies = {};      // those of which a copy beside the value pays
-  bool all_pay = true;                  // for all products
-  bool unpacked = false;                // something can read the value in order only
+  std::vector<bool> sums;  // per sum of uses
+  // The packed forms that products read: transposed or not, of which type; and whether a copy
+  // beside the value pays.
+  std::map<std::pair<bool, DType>, bool> forms;
+  bool all_pay = true;    // for all products
+  bool unpacked = false;  // something can read the value in order only
 };
 
 // Packing a float32 weight takes the time of a product with some rows. gemm() packs for each
@@ -83,11 +84,12 @@ void add_use(const Model& model, const PlanConfig& config, const Param::Use& use
     uses.unpacked = true;
     return;
   }
-  const bool copy = config.values() == DType::bf16 || pays(model, config, node);
+  const DType dtype = node.stored_as(config.values());
+  const bool copy = dtype == DType::bf16 || pays(model, config, node);
   uses.all_pay = uses.all_pay && copy;
   const auto add = [&](bool transposed) {
-    uses.multiplies[transposed] = true;
-    if (copy) uses.copies[transposed] = true;
+    bool& form = uses.forms[{transposed, dtype}];
+    form = form || copy;
   };
   const bool transposed = node.op->multiplies_transposed(node.attrs);
   add(transposed);
@@ -100,9 +102,11 @@ void add_use(const Model& model, const PlanConfig& config, const Param::Use& use
 bool only_packed(const Model& model, const PlanConfig& config, ParamId param, DType stored,
                  const LocalUses& uses) {
   const bool changes = makes(model, config, Mode::train) && !model.param(param).training.frozen;
-  const int forms = uses.multiplies[false] + uses.multiplies[true];
-  return !changes && !uses.unpacked && stored == config.values() &&
-         (forms == 1 || (forms == 2 && uses.all_pay));
+  const bool of_one_type = std::all_of(uses.forms.begin(), uses.forms.end(), [&](const auto& form) {
+    return form.first.second == stored;
+  });
+  return !changes && !uses.unpacked && of_one_type &&
+         (uses.forms.size() == 1 || (uses.forms.size() == 2 && uses.all_pay));
 }
 
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
@@ -119,11 +123,11 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
   const bool packed = only_packed(model, config, param, stored.dtype, uses);
   if (!packed && (owned || config.shard != "parameters"))
     out.tensors.push_back({.role = Role::value, .desc = stored});
-  for (const bool transposed : {false, true})
-    if ((packed ? uses.multiplies : uses.copies)[transposed])
+  for (const auto& [form, copy] : uses.forms)
+    if (packed || copy)
       out.tensors.push_back({.role = Role::packed,
-                             .desc = packed_desc(config.values(), desc.shape, transposed),
-                             .transposed = transposed});
+                             .desc = packed_desc(form.second, desc.shape, form.first),
+                             .transposed = form.first});
   if (frozen || !makes(model, config, Mode::train)) return out;
   for (size_t s = 0; s < local.size(); ++s)
     for (int32_t d = 0; d < replica.count; ++d) {
@@ -145,13 +149,14 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
   return out;
 }
 
-// Whether the use rounds the value, or what it copies from it. Outputs of the model are not
+// Whether the use rounds the value to bf16, or what it copies from it. Outputs of the model are not
 // rounded.
-bool rounds(const Model& model, const Param::Use& use) {
-  const Op& op = *model.node(use.node).op;
+bool rounds(const Model& model, const PlanConfig& config, const Param::Use& use) {
+  const Node& node = model.node(use.node);
   const auto& outputs = model.outputs();
   const bool output = std::find(outputs.begin(), outputs.end(), use.node) != outputs.end();
-  return use.port == 0 && (op.multiplies_weight() || (op.copies_weight() && !output));
+  return node.stored_as(config.values()) == DType::bf16 && use.port == 0 &&
+         (node.op->multiplies_weight() || (node.op->copies_weight() && !output));
 }
 
 }  // namespace
@@ -161,7 +166,7 @@ DType stored_dtype(const Model& model, const PlanConfig& config, ParamId id) {
   if (config.values() == DType::f32) return DType::f32;
   if (makes(model, config, Mode::train) && !param.training.frozen) return DType::f32;
   const bool all = std::all_of(param.uses.begin(), param.uses.end(),
-                               [&](const Param::Use& use) { return rounds(model, use); });
+                               [&](const Param::Use& use) { return rounds(model, config, use); });
   return all ? DType::bf16 : DType::f32;
 }
 

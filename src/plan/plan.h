@@ -46,6 +46,7 @@ struct PlanConfig {
   std::vector<std::string> cuts;  // first nodes of the stages 1, 2, ...: names of nodes or of
                                   // groups; replaces `split` if it is not empty
   std::string precision = "f32";  // in which values between nodes are stored: f32 or bf16
+  std::string f32_nodes;          // with bf16: names of nodes that have f32, with patterns
   bool packed = true;  // ranks keep copies of weights as products read them, see keeps_packed()
   OptimSettings optim;
   std::vector<ParamGroup> groups;
@@ -129,6 +130,7 @@ struct PackedOperand {
   bool transposed = false;
   bool kept = false;  // a resident tensor, made again after each update; otherwise for one call
   bool only = false;  // the weight is stored only so
+  DType dtype = DType::f32;
 };
 
 // --- messages

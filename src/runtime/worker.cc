@@ -354,17 +354,18 @@ const void* Worker::packed_weight(const RankProgram& program, const ProgramCall&
   void* out = at(program, call.packed.place, micro_batch);
   if (call.packed.only) return out;
   // BLIS reads the value faster.
-  if (plan_->config.values() == DType::f32 && !gemm_is_fused()) return nullptr;
+  if (call.packed.dtype == DType::f32 && !gemm_is_fused()) return nullptr;
   if (call.packed.kept) {
     uint64_t& made = packed_of_[call.packed.place.offset];
     if (made == weights_made_) return out;
     made = weights_made_;
   }
-  pack_weight(bound.weights.front(), call.packed.transposed, out);
+  pack_weight(bound.weights.front(), call.packed, out);
   return out;
 }
 
-void Worker::pack_weight(const View& weight, bool transposed, void* out) {
+void Worker::pack_weight(const View& weight, const PackedOperand& packed, void* out) {
+  const bool transposed = packed.transposed;
   const int64_t rows = weight.desc.shape[0], columns = weight.desc.shape[1];
   const int64_t k = transposed ? columns : rows, n = transposed ? rows : columns;
   const auto pack_as_bf16 = [&](const auto* values) {
@@ -376,7 +377,7 @@ void Worker::pack_weight(const View& weight, bool transposed, void* out) {
                         .out = static_cast<kernels::Bf16*>(out)},
                        tiles_);
   };
-  if (plan_->config.values() == DType::f32)
+  if (packed.dtype == DType::f32)
     pack({weight.f32(), columns, transposed}, k, n, static_cast<float*>(out), tiles_);
   else if (weight.desc.dtype == DType::f32)
     pack_as_bf16(weight.f32());

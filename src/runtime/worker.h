@@ -116,7 +116,7 @@ class Worker {
                 BoundCall& bound, int32_t micro_batch);
   const void* packed_weight(const RankProgram& program, const ProgramCall& call,
                             const BoundCall& bound, int32_t micro_batch);
-  void pack_weight(const View& weight, bool transposed, void* out);
+  void pack_weight(const View& weight, const PackedOperand& packed, void* out);
   template <typename Visit>
   static void each_operand(const ProgramCall& call, BoundCall& bound, Visit&& visit);
   // Sets the addresses of the operands, and fills the copies of those that the call reads.

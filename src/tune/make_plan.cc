@@ -1,6 +1,7 @@
 #include "tune/make_plan.h"
 
 #include "lowering/mode_plans.h"
+#include "plan/f32_nodes.h"
 #include "tune/limit_search.h"
 
 namespace weft {
@@ -10,7 +11,9 @@ Result<std::shared_ptr<const Plan>> make_plan(const std::shared_ptr<const Model>
   WEFT_TRY(check_config(*whole, config).within("plan"));
   auto grouped = with_groups(whole, config.groups, makes(*whole, config, Mode::train));
   if (!grouped.ok()) return grouped.status().within("plan");
-  const std::shared_ptr<const Model> model = grouped.take();
+  auto typed = with_f32_nodes(grouped.value(), config);
+  if (!typed.ok()) return typed.status().within("plan");
+  const std::shared_ptr<const Model> model = typed.take();
   drop_frozen(*model, config.times);
   auto draft = draft_within(model, config);
   if (!draft.ok()) return draft.status().within("plan");

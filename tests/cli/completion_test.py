@@ -66,7 +66,7 @@ class Completion(Case):
     def test_every_option_of_the_help_is_offered(self):
         script = f"source {self.path('weft')}; COMP_WORDS=(weft train --); COMP_CWORD=2; _weft; echo ${{COMPREPLY[@]}}"
         offered = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
-        listed = re.findall(r"--[a-z-]+", " ".join(re.findall(r"^  (-\S+)", run("train", "--help").stdout, re.M)))
+        listed = re.findall(r"--[a-z0-9-]+", " ".join(re.findall(r"^  (-\S+)", run("train", "--help").stdout, re.M)))
         self.assertGreater(len(listed), 40)
         self.assertEqual(sorted(offered), sorted(listed))
 

@@ -63,7 +63,7 @@ def options_of(weft, command, known={}):
     """The long options that a command has."""
     if command not in known:
         done = subprocess.run([weft, command, "--help"], capture_output=True, text=True, check=False)
-        known[command] = set(re.findall(r"--[a-z][a-z-]*", done.stdout)) if done.returncode == 0 else None
+        known[command] = set(re.findall(r"--[a-z][a-z0-9-]*", done.stdout)) if done.returncode == 0 else None
     return known[command]
 
 

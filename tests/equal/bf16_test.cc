@@ -1,5 +1,5 @@
-// Values in bf16: one digest over schedules, ranks, replicas, shards and threads, whether packed
-// weights are kept or not, and half the bytes in messages.
+// Values in bf16, of all nodes or of some: one digest over schedules, ranks, replicas, shards and
+// threads, whether packed weights are kept or not, and half the bytes in messages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,13 +19,27 @@ using test::small_gpt;
 using test::train;
 using test::train_on_one_rank;
 
-PlanConfig base_config() {
+PlanConfig bf16_config() {
   PlanConfig config = test::small_gpt_config();
   config.precision = "bf16";
   return config;
 }
 
-TEST(Bf16, OneDigestOverRanksSchedulesAndRecompute) {
+// The parameter: nodes that have f32.
+class Bf16 : public testing::TestWithParam<const char*> {
+ protected:
+  static PlanConfig base_config() {
+    PlanConfig config = bf16_config();
+    config.f32_nodes = GetParam();
+    return config;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Nodes, Bf16, testing::Values("", "lm_head,h.1.*"), [](const auto& test) {
+  return std::string(*test.param ? "Some" : "All");
+});
+
+TEST_P(Bf16, OneDigestOverRanksSchedulesAndRecompute) {
   const auto model = small_gpt();
   const Outcome expected = train(model, base_config(), 11, 6);
   EXPECT_LT(expected.losses.back(), expected.losses.front());
@@ -45,7 +59,7 @@ TEST(Bf16, OneDigestOverRanksSchedulesAndRecompute) {
   }
 }
 
-TEST(Bf16, OneDigestOverReplicasAndShards) {
+TEST_P(Bf16, OneDigestOverReplicasAndShards) {
   const auto model = small_gpt();
   for (const int32_t tensor : {1, 2}) {
     PlanConfig config = base_config();
@@ -66,7 +80,7 @@ TEST(Bf16, OneDigestOverReplicasAndShards) {
   }
 }
 
-TEST(Bf16, PackedWeightsAreDroppedUnderALimit) {
+TEST_P(Bf16, PackedWeightsAreDroppedUnderALimit) {
   const auto model = small_gpt();
   PlanConfig config = base_config();
   const Outcome expected = train(model, config, 11, 3);
@@ -80,7 +94,7 @@ TEST(Bf16, PackedWeightsAreDroppedUnderALimit) {
 }
 
 // With several versions of the weights each call packs its own.
-TEST(Bf16, AsynchronousSchedules) {
+TEST_P(Bf16, AsynchronousSchedules) {
   const auto model =
       make_preset("gpt-nano:width=16,heads=4,blocks=3,tied=0,dropout=0", {.seq_len = 12})
           .take()
@@ -97,9 +111,9 @@ TEST(Bf16, AsynchronousSchedules) {
   EXPECT_FALSE(make_plan(model, config).take()->config.packed);
 }
 
-TEST(Bf16, IsNearFloat32AndHalvesMessages) {
+TEST(Bf16Values, AreNearFloat32AndHalveMessages) {
   const auto model = small_gpt();
-  PlanConfig bf16 = base_config();
+  PlanConfig bf16 = bf16_config();
   PlanConfig f32 = bf16;
   f32.precision = "f32";
   const Outcome a = train(model, bf16, 11, 40), b = train(model, f32, 11, 40);
@@ -119,6 +133,39 @@ TEST(Bf16, IsNearFloat32AndHalvesMessages) {
     EXPECT_EQ(2 * bytes(bf16, kind), bytes(f32, kind));
   for (const EdgeKind kind : {EdgeKind::feed, EdgeKind::tie_grad, EdgeKind::tie_value})
     EXPECT_EQ(bytes(bf16, kind), bytes(f32, kind));
+}
+
+TEST(Bf16Values, OfNoNodeAreFloat32) {
+  const auto model = small_gpt();
+  PlanConfig config = bf16_config();
+  config.f32_nodes = "*";
+  config.ranks = 2;
+  const Outcome found = train(model, config, 11, 4);
+  config.precision = "f32";
+  EXPECT_EQ(train(model, config, 11, 4), found);
+}
+
+// Those of a node, and their gradients.
+TEST(Bf16Values, AreThoseOfTheOtherNodes) {
+  const auto model = small_gpt();
+  PlanConfig config = bf16_config();
+  config.ranks = 2;
+  config.cuts = {"h.1.c_fc"};
+  config.f32_nodes = "h.1.ln_?";
+  const auto plan = make_plan(model, config).take();
+  int found = 0;
+  for (const Edge& e : plan->mode(Mode::train).edges) {
+    if (e.kind != EdgeKind::forward && e.kind != EdgeKind::gradient) continue;
+    const auto& graph = plan->mode(Mode::train).graph;
+    const std::string& name = model->node(graph.tensors[static_cast<size_t>(e.tensor)].node).name;
+    const bool f32 = name == "h.1.ln_2";
+    found += f32;
+    EXPECT_EQ(e.desc[0].dtype, f32 ? DType::f32 : DType::bf16) << name;
+  }
+  EXPECT_EQ(found, 2);
+  config.f32_nodes = "wte,nothing";
+  EXPECT_EQ(make_plan(model, config).status().text(),
+            "plan: pattern 'nothing' of f32_nodes matches none of the nodes, from 'wte' to 'loss'");
 }
 
 }  // namespace

@@ -93,6 +93,12 @@ std::vector<ParamGroup> drawn_groups(Draw& draw, std::string_view model) {
   }
 }
 
+// None, or some.
+const char* drawn_f32_nodes(Draw& draw, std::string_view model) {
+  if (model == "random"sv || draw.below(2)) return "";
+  return model.starts_with("gpt") ? "lm_head,h.1.*" : "layers.2*";
+}
+
 std::string text_of(const PlanConfig& c) {
   return cat(c.schedule, ", ", c.ranks, " ranks, data=", c.data, ", ", c.shard_ranks,
              " ranks per stage, tensor=", c.tensor, ", ", c.micro_batches, " micro-batches in ",
@@ -121,6 +127,7 @@ TEST(Account, OfThePartitionerIsThatOfThePlan) {
     const auto model = drawn_model(text, seed);
     PlanConfig config = drawn_config(draw, text == "random"sv ? 1 : draw.of({1, 2}));
     config.groups = drawn_groups(draw, text);
+    config.f32_nodes = drawn_f32_nodes(draw, text);
     const auto plan = make_plan(model, config);
     if (!plan.ok()) continue;  // of some schedules for one rank
     SCOPED_TRACE(cat(text, ": ", text_of(config)));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "engine/messages.h"
 #include "plan/plan.h"
 #include "support/random_model.h"
@@ -86,8 +87,8 @@ inline void add_replicas(std::mt19937& rng, PlanConfig& config) {
   config.shard = shards[below(3)];
 }
 
-// Freezes some parameters, half of the time in a plan with bf16 values, but leaves one if nothing
-// else has a gradient. Takes no number from the generator.
+// Freezes some parameters, half of the time in a plan with bf16 values of some nodes, but leaves
+// one if nothing else has a gradient. Takes no number from the generator.
 inline void add_groups(std::mt19937 rng, const Model& model, PlanConfig& config) {
   std::mt19937 own(static_cast<uint32_t>(rng()) + 1);
   if (own() % 4 > 0) return;
@@ -99,6 +100,9 @@ inline void add_groups(std::mt19937 rng, const Model& model, PlanConfig& config)
   if (!wants && config.groups.size() == model.params().size() && !config.groups.empty())
     config.groups.back().frozen = false;
   if (own() % 2 == 0) config.precision = "bf16";
+  for (const Node& node : model.nodes())
+    if (!node.is_input() && own() % 4 == 0)
+      config.f32_nodes += cat(config.f32_nodes.empty() ? "" : ",", node.name);
 }
 
 // The rest of a plan whose model, ranks, micro-batches and schedule are there already, for `stages`

@@ -256,6 +256,7 @@ class weft_plan_config(ctypes.Structure):
         ("n_groups", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
         ("precision", ctypes.c_char_p),
+        ("f32_nodes", ctypes.c_char_p),
     ]
 
 

@@ -659,7 +659,7 @@ pub struct weft_optimizer {
     pub min_rate: f64,
 }
 
-/// An axis of the mesh of ranks. "data": replicas, which divide the micro-batches of a step. "stage": the ranks of a pipeline. "tensor": ranks that share each stage and compute pieces of it. If the model has its own axes, they replace "tensor": ranks that share each stage divide its coordinates.
+/// An axis of the mesh of ranks. "data": replicas, which divide the micro-batches of a step. "stage": the ranks of a pipeline. "tensor": ranks that share each stage and compute pieces of it. Axes of the model replace "tensor": these ranks divide its coordinates.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_axis {
@@ -759,8 +759,10 @@ pub struct weft_plan_config {
     pub n_groups: u32,
     /// 0
     pub reserved: u32,
-    /// type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Gradients of parameters and the optimizer state remain f32, and so do parameters, except that "bf16" also stores a parameter that is frozen, or that no step of step_kinds trains, if only linear nodes multiply by it and embeddings look it up. Values written to it are rounded, to nearest even, which changes no result of a step; reads, digests and checkpoints have the rounded values, as f32. Default: "f32".
+    /// type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Parameters, their gradients and the optimizer state remain f32. Only what no step of the plan trains, linear nodes multiply by and embeddings look up is bf16, too: rounded to nearest even when written, which changes no result of a step; reads, digests and checkpoints have the rounded values. Default: "f32".
     pub precision: *const c_char,
+    /// nodes that with "bf16" multiply in f32, have f32 values and gradients of these, and do not round parameters: "NAME,...", where * is any text, ? any character. Default: "".
+    pub f32_nodes: *const c_char,
 }
 
 /// Describes a schedule.

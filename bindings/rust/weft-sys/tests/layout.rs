@@ -211,7 +211,7 @@ fn weft_parameter_group_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_plan_config_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_plan_config>(), align_of::<weft_plan_config>()), (216, 8));
+    assert_eq!((size_of::<weft_plan_config>(), align_of::<weft_plan_config>()), (224, 8));
     assert_eq!(offset!(weft_plan_config, size), 0);
     assert_eq!(offset!(weft_plan_config, ranks), 4);
     assert_eq!(offset!(weft_plan_config, micro_batches), 8);
@@ -248,6 +248,7 @@ fn weft_plan_config_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_plan_config, n_groups), 200);
     assert_eq!(offset!(weft_plan_config, reserved), 204);
     assert_eq!(offset!(weft_plan_config, precision), 208);
+    assert_eq!(offset!(weft_plan_config, f32_nodes), 216);
 }
 
 #[test]

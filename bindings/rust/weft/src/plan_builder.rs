@@ -200,6 +200,8 @@ impl<'a> PlanBuilder<'a> {
         stage_replicas;
         /// Type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Default: "f32".
         precision;
+        /// Nodes that have f32 with precision "bf16": "NAME,...", where * is any text, ? any character. Default: "".
+        f32_nodes;
     }
 
     /// Default: [`Split::Cost`].
