@@ -695,8 +695,8 @@ WEFT_API int64_t weft_plan_resident(const weft_plan *plan, uint32_t rank);
 WEFT_API size_t weft_plan_timetable(const weft_plan *plan, char *buffer, size_t size);
 
 /**
- * Fills *out, whose size the caller has set, with a configuration that makes the same plan for the same model. It has the cuts, and not the
- * profile, speeds, links and cluster. Pointers are borrowed: valid as long as the plan. Thread: any.
+ * Fills *out, whose size the caller has set, with a configuration that makes the same plan for the same model, if link_latency_ns was 0: with
+ * the cuts, without profile, speeds, links and cluster. Pointers are borrowed: valid as long as the plan. Thread: any.
  */
 WEFT_API weft_status weft_plan_settings(const weft_plan *plan, weft_plan_config *out);
 
@@ -1125,9 +1125,9 @@ WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, 
                                      weft_error *err);
 
 /**
- * Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. A failure of the run is returned. With
- * WEFT_FORWARD, `outputs` are `n_outputs` tensors of the caller, in the order of weft_model_add_output, each with the shape of its output
- * for all samples of the step; the call fills them, except NULL. Otherwise `n_outputs` is 0. Only between steps. Thread: owner.
+ * Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. Failures of the run are returned. With
+ * WEFT_FORWARD, `outputs` are `n_outputs` tensors of the caller, in the order of weft_model_add_output, each of the shape of its output for
+ * all samples; the call fills them, except NULL, or in part if it fails. Otherwise `n_outputs` is 0. Only between steps. Thread: owner.
  */
 WEFT_API weft_status weft_run_step(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode,
                                    weft_tensor *const *outputs, uint32_t n_outputs, double *loss, weft_error *err);

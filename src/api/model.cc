@@ -134,12 +134,12 @@ weft_status weft_model_add_param(weft_model* model, const char* name, const weft
       return Status(Code::invalid, cat("parameter '", name, "': dtype must be WEFT_F32, got ",
                                        dtype_name(inner.value().dtype)));
     WEFT_TRY_ASSIGN(const InitKind kind, init_kind(init));
-    if (!std::isfinite(value) || (init == WEFT_INIT_NORMAL && value < 0))
-      return Status(Code::invalid,
-                    cat("parameter '", name,
-                        "': ", init == WEFT_INIT_NORMAL ? "standard deviation" : "first value",
-                        " is ", value, ", expected ",
-                        init == WEFT_INIT_NORMAL ? "a finite number from 0" : "a finite number"));
+    if (!std::isfinite(static_cast<float>(value)) || (init == WEFT_INIT_NORMAL && value < 0))
+      return Status(
+          Code::invalid,
+          cat("parameter '", name,
+              "': ", init == WEFT_INIT_NORMAL ? "standard deviation" : "first value", " is ", value,
+              ", expected ", init == WEFT_INIT_NORMAL ? "a finite f32 from 0" : "a finite f32"));
     WEFT_TRY_ASSIGN(const ParamId id,
                     model->model->add_param(name, inner.value().shape, {kind, value}));
     out->id = static_cast<uint32_t>(id) + 1;

@@ -68,7 +68,14 @@ weft_status weft_model_shape(const weft_model* model, weft_value value, int64_t 
       return Status(Code::invalid, cat("value ", value.id, " is not a value of this model"));
     if (samples < 1)
       return Status(Code::invalid, cat("samples is ", samples, ", expected 1 or more"));
-    *out = from_desc(m.desc(static_cast<NodeId>(value.id - 1), samples));
+    const auto node = static_cast<NodeId>(value.id - 1);
+    if (samples > 1) {
+      const int64_t bytes = std::max<int64_t>(static_cast<int64_t>(m.desc(node, 1).bytes()), 1);
+      if (samples > INT64_MAX / bytes)
+        return Status(Code::invalid, cat(samples, " samples of ", m.desc(node, 1).text(),
+                                         " have more bytes than a 64-bit size can count"));
+    }
+    *out = from_desc(m.desc(node, samples));
     return {};
   });
 }

@@ -165,7 +165,9 @@ Status read_axes(const weft_plan_config& c, const Model& model, PlanConfig& out)
   std::vector<uint32_t> sizes(names.size(), 0);
   for (uint32_t i = 0; i < c.n_axes; ++i) {
     WEFT_TRY(require(c.axes[i].name, "a name in weft_plan_config.axes"));
-    WEFT_TRY(check_reserved("weft_axis", "reserved", c.axes[i].reserved));
+    if (c.axes[i].reserved)
+      return Status(Code::invalid,
+                    cat("weft_axis.reserved is ", c.axes[i].reserved, ", expected 0"));
     const std::string_view name = c.axes[i].name;
     const auto at = std::find(names.begin(), names.end(), name);
     const auto n = static_cast<size_t>(at - names.begin());

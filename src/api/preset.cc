@@ -92,6 +92,7 @@ weft_status weft_model_adapt(const weft_model* model, const weft_adapter_config*
     }
     auto adapted = std::make_unique<weft_model>();
     WEFT_TRY_ASSIGN(adapted->model, adapt(*model->model, options));
+    adapted->user_ops = model->user_ops;
     adapted->seq_len = model->seq_len;
     *out = adapted.release();
     return {};

@@ -184,6 +184,9 @@ Outcome Cutting::fill(const PlanOptions& options, weft_plan_config& config) {
                 " numbers, expected one for each of " + std::to_string(options.ranks) + " ranks",
             ""};
   if (!speeds.empty()) config.speeds = speeds.data();
+  constexpr double kMostLatency = 1e9;
+  if (options.link_latency > kMostLatency)
+    return {kUsage, "--link-latency is more than 1e9 seconds", ""};
   config.link_latency_ns = std::llround(options.link_latency * 1e9);
   config.link_bandwidth = options.link_bandwidth;
   return {};

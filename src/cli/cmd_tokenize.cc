@@ -18,8 +18,9 @@ struct Options {
 };
 
 Outcome check(const Options& o) {
-  if (o.decode && (o.add_specials || o.plain_specials))
-    return {kUsage, "--add-specials and --plain-specials are for texts, not for --decode", ""};
+  if (o.decode && (o.add_specials || o.plain_specials || o.json))
+    return {kUsage, "--add-specials, --plain-specials and --json are for texts, not for --decode",
+            ""};
   if (!o.decode && o.skip_specials) return {kUsage, "--skip-specials requires --decode", ""};
   if (!o.decode && !o.out.empty() && id_width(o.out) == 0)
     return {kUsage, "--out: '" + o.out + "', expected NAME.u16 or NAME.u32", ""};

@@ -86,7 +86,10 @@ Action add_worker(Parser& parser) {
            "same path. Default: rank 0 sends all weights")
       .type("DIR");
   parser.add("--rank", o.rank, "The rank to run. 0: any free rank").type("N");
-  parser.add("--ranks", command->ranks, "Number of ranks of the run. 0: not checked").type("P");
+  parser
+      .add("--ranks", command->ranks,
+           "Number of ranks of the run, for a check of --rank and --launcher. 0: not checked")
+      .type("P");
   parser
       .add("--launcher", o.launcher,
            "Read the rank, the number of ranks and the address of rank 0 from the variables of "

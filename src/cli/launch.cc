@@ -47,6 +47,8 @@ Outcome check_launch(const LaunchOptions& o) {
                 " cannot be combined with " + (o.external ? "--external" : "--listen") +
                 ": all ranks run in this process",
             "remove one of the two"};
+  if (!o.join_file.empty() && !o.external && o.launcher.empty())
+    return {kUsage, "--join-file requires --external or --launcher: no other process joins", ""};
   // The ranks of this machine listen at the address of rank 0, which ranks of other machines must
   // be able to reach.
   if (o.external && o.ranks - o.external > 1 && is_wildcard(o.listen))

@@ -14,7 +14,7 @@ inline constexpr const char* kAuto = "auto";
 
 // What completion offers for MODEL.
 inline const std::vector<std::string> kModelNames = {
-    "mlp", "gpt-nano", "gpt2", "gpt_neox", "llama", "mistral", "phi3", "qwen2", "qwen3"};
+    "mlp", "gpt-nano", "gemma2", "gpt2", "gpt_neox", "llama", "mistral", "phi3", "qwen2", "qwen3"};
 // The beginning of the help for MODEL.
 std::string model_names();
 

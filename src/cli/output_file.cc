@@ -10,17 +10,30 @@ namespace weft::cli {
 namespace {
 
 Outcome cannot_write(const std::string& path, int error) {
-  return {kBadInput, path + ": cannot write" + (error ? ": " + reason(error) : ""), ""};
+  return {kFailed, path + ": cannot write" + (error ? ": " + reason(error) : ""), ""};
 }
 
-Outcome open_file(const std::string& path, std::ios::openmode mode, std::ofstream& out) {
+Outcome check_file(const std::string& path) {
   CLI_TRY(check_outside_checkpoints(path));
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     return {kBadInput, path + ": expected a file, found a directory", ""};
+  return {};
+}
+
+Outcome open_file(const std::string& path, std::ios::openmode mode, std::ofstream& out) {
   errno = 0;
   out.open(path, mode | std::ios::out | std::ios::binary);
   return out ? Outcome() : cannot_write(path, errno);
+}
+
+// The errno of a failure, or 0.
+int write_in_place(const std::filesystem::path& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path, std::ios::out | std::ios::binary);
+  file << text;
+  file.close();
+  return file ? 0 : errno ? errno : EIO;
 }
 
 }  // namespace
@@ -41,16 +54,25 @@ Outcome check_outside_checkpoints(const std::string& path) {
 }
 
 Outcome write_file(const std::string& path, const std::string& text) {
-  std::ofstream file;
-  CLI_TRY(open_file(path, std::ios::trunc, file));
-  errno = 0;
-  file << text;
-  file.close();
-  return file ? Outcome() : cannot_write(path, errno);
+  CLI_TRY(check_file(path));
+  std::error_code error;
+  const std::filesystem::path place = std::filesystem::weakly_canonical(path, error);
+  const bool special =
+      std::filesystem::exists(place, error) && !std::filesystem::is_regular_file(place, error);
+  const std::filesystem::path part =
+      special ? place : place.parent_path() / ("." + place.filename().string() + ".tmp");
+  if (const int failure = write_in_place(part, text)) {
+    if (!special) std::filesystem::remove(part, error);
+    return cannot_write(path, failure);
+  }
+  if (special) return {};
+  std::filesystem::rename(part, place, error);
+  return error ? cannot_write(path, error.value()) : Outcome();
 }
 
 Outcome JsonLog::open(const std::string& path, bool append) {
   path_ = path;
+  CLI_TRY(check_file(path));
   return open_file(path, append ? std::ios::app : std::ios::trunc, file_);
 }
 

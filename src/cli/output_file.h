@@ -12,7 +12,7 @@ namespace weft::cli {
 // The library refuses to write into a checkpoint; for the files of the command, this does.
 Outcome check_outside_checkpoints(const std::string& path);
 
-// Replaces the file.
+// Replaces the file, in one step if it is not a device or a pipe.
 Outcome write_file(const std::string& path, const std::string& text);
 
 // A JSON object per line, each of which is complete when the next one is computed.

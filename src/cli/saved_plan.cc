@@ -90,8 +90,9 @@ class PlanFileReader {
   // Absent if the plan has none.
   void groups(std::string& to) {
     std::vector<ParameterGroup> all;
-    const nlohmann::json list = plan_.value("groups", nlohmann::json::array());
-    for (const nlohmann::json& item : list) {
+    if (!has(plan_, "groups")) return;
+    if (!plan_["groups"].is_array() && fault_.empty()) fault_ = "groups";
+    for (const nlohmann::json& item : plan_["groups"]) {
       ParameterGroup& group = all.emplace_back();
       read(item, "pattern", group.pattern);
       read(item, "frozen", group.frozen);

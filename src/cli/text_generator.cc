@@ -175,12 +175,14 @@ Outcome TextGenerator::take(const weft_token& token) {
   return token.end == WEFT_SEQUENCE_CONTEXT && !stopped ? begin(i) : Outcome();
 }
 
-// Whether what was added to the text ends with a string of --stop.
+// Whether the last token completed a string of --stop. A token of a tokenizer may go on after it;
+// an id is whole.
 bool TextGenerator::stops(size_t i) const {
   if (options_.stops.empty()) return false;
   const std::string text = text_of(added(i));
-  return std::any_of(options_.stops.begin(), options_.stops.end(),
-                     [&](const std::string& stop) { return text.ends_with(stop); });
+  return std::any_of(options_.stops.begin(), options_.stops.end(), [&](const std::string& stop) {
+    return tokenizer_ ? text.find(stop) != text.npos : text.ends_with(stop);
+  });
 }
 
 // Prints what has been added to the first text, up to its last complete character. The other texts

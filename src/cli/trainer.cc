@@ -31,23 +31,44 @@ std::string digest_text(weft_status (*of)(weft_run*, char*, weft_error*), weft_r
 // Checks before the first step that checkpoints can be written.
 Outcome check_writable(const std::string& directory) {
   if (directory.empty()) return {};
-  std::filesystem::path there = std::filesystem::absolute(directory).lexically_normal();
-  std::error_code ignored;
+  std::error_code error, ignored;
+  std::filesystem::path there = std::filesystem::absolute(directory, error).lexically_normal();
+  if (error) return {kBadInput, directory + ": no absolute path: " + reason(error.value()), ""};
   while (!std::filesystem::exists(there, ignored) && there.has_relative_path())
     there = there.parent_path();
   const bool is_directory = std::filesystem::is_directory(there, ignored);
   if (is_directory && access(there.c_str(), W_OK | X_OK) == 0) return {};
-  const int error = is_directory ? errno : ENOTDIR;
-  return {kBadInput, directory + ": cannot write into '" + there.string() + "': " + reason(error),
+  const int why = is_directory ? errno : ENOTDIR;
+  return {kBadInput, directory + ": cannot write into '" + there.string() + "': " + reason(why),
           ""};
 }
 
 // Does not check whether the directory exists; opening the file reports that.
 Outcome check_place(const std::string& file) {
-  const std::string directory =
-      file.empty() ? "" : std::filesystem::absolute(file).parent_path().string();
+  if (file.empty()) return {};
+  std::string directory = std::filesystem::path(file).parent_path().string();
+  if (directory.empty()) directory = ".";
   std::error_code ignored;
   return std::filesystem::is_directory(directory, ignored) ? check_writable(directory) : Outcome();
+}
+
+// What a run writes while it reads the file would be lost.
+Outcome check_not_read(const char* option, const std::string& output, const TrainOptions& o) {
+  const std::pair<const char*, const std::string*> inputs[] = {
+      {"--data", &o.data.file},
+      {"--eval", &o.data.eval},
+      {"--tokenizer", &o.data.tokenizer},
+      {"--plan", &o.plan.plan_file},
+      {"--profile", &o.plan.profile},
+      {"--cluster", &o.plan.cluster},
+      {"--schedule-file", &o.plan.schedule_file},
+  };
+  std::error_code ignored;
+  for (const auto& [name, input] : inputs)
+    if (!output.empty() && std::filesystem::is_regular_file(output, ignored) &&
+        std::filesystem::equivalent(output, *input, ignored))
+      return {kUsage, std::string(option) + ": '" + output + "' is the file of " + name, ""};
+  return {};
 }
 
 std::string text_or_empty(const char* text) { return text ? text : ""; }
@@ -60,6 +81,8 @@ Trainer::Trainer(const TrainOptions& options,
 
 Outcome Trainer::prepare(weft_checkpoint* resumed) {
   if (!options_.quiet) warn_of_slow_kernels("train");
+  CLI_TRY(check_not_read("--trace", options_.trace, options_));
+  CLI_TRY(check_not_read("--log", options_.log, options_));
   CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
   CLI_TRY(open_weights(resumed));

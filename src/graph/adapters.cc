@@ -33,9 +33,10 @@ Status check_options(const AdapterOptions& options) {
   if (options.rank < 1 || options.rank > kMostRank)
     return Status(Code::invalid,
                   cat("the rank of the adapters is ", options.rank, ", expected 1 to ", kMostRank));
-  if (std::isfinite(options.alpha) && options.alpha > 0) return {};
+  constexpr double kMostAlpha = 1e30;
+  if (options.alpha > 0 && options.alpha <= kMostAlpha) return {};
   return Status(Code::invalid, cat("alpha of the adapters is ", options.alpha,
-                                   ", expected a finite number above 0"));
+                                   ", expected a number above 0, at most ", kMostAlpha));
 }
 
 Status check_model(const Model& model) {

@@ -14,6 +14,13 @@ namespace {
 // Elements of one sample from which an all-reduce is faster with two exchanges than with one.
 constexpr int64_t kLargeSum = 1024;
 
+bool begins_with(const Shape& shape, const Shape& start) {
+  if (start.rank > shape.rank) return false;
+  for (int d = 0; d < start.rank; ++d)
+    if (shape[d] != start[d]) return false;
+  return true;
+}
+
 class Expander {
  public:
   explicit Expander(const Model& program)
@@ -156,6 +163,17 @@ class Expander {
       }
       const Shape& local = node(n.in[i]).one.out.shape;
       Shape piece = piece_of(n.in[port]);
+      // Those of sum_loss need not go with the targets.
+      if (!begins_with(local, node(n.in[port]).one.out.shape)) {
+        if (!targets.cuts.empty())
+          return Status(Code::unsupported,
+                        cat("loss '", n.name, "': its prediction ", local.text(),
+                            " does not begin with the dimensions ", targets.one.out.shape.text(),
+                            " of the targets '", targets.name, "', which are cut"));
+        WEFT_TRY_ASSIGN(const NodeId whole, value(n.in[i], 0, id));
+        in.push_back(whole);
+        continue;
+      }
       if (piece.rank + local.rank - targets.one.out.shape.rank > kMaxRank)
         return Status(Code::unsupported,
                       cat("loss '", n.name, "': its predictions, joined as its targets '",

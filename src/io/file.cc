@@ -135,6 +135,14 @@ Result<uint64_t> File::size() const {
   return static_cast<uint64_t>(info.st_size);
 }
 
+// By now it may end before `offset`, from which `size` more bytes were expected.
+Status File::ends_early(uint64_t offset, size_t size) const {
+  WEFT_TRY_ASSIGN(const uint64_t end, this->size());
+  const uint64_t first = std::min(end, offset);
+  return Status(Code::data, cat(path_, ": ends at byte ", first, ", expected ",
+                                offset + size - first, " more"));
+}
+
 Status File::read(uint64_t offset, void* out, size_t size) const {
   if (!fits(offset, size))
     return Status(Code::invalid, cat(path_, ": no file has a byte ", offset));
@@ -144,9 +152,7 @@ Status File::read(uint64_t offset, void* out, size_t size) const {
                 static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return failure(path_, "read", errno);
-    if (n == 0)
-      return Status(Code::data, cat(path_, ": ends at byte ", offset + done, ", expected ",
-                                    size - done, " more"));
+    if (n == 0) return ends_early(offset + done, size - done);
     done += static_cast<size_t>(n);
   }
   return {};

@@ -47,6 +47,8 @@ class File {
 
  private:
   File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  Status ends_early(uint64_t offset, size_t size) const;
+
   int fd_ = -1;
   std::string path_;
 };

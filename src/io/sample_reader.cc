@@ -21,6 +21,7 @@ Result<std::vector<ChatMessage>> messages_of(const Json& object) {
     return fault(
         cat("expected only the field '", kMessages, "', got ", object.members().size(), " fields"));
   if (!list.is_array()) return fault(cat("'", kMessages, "' is no list"));
+  if (list.items().empty()) return fault(cat("'", kMessages, "' is empty"));
   std::vector<ChatMessage> out;
   for (const Json& item : list.items()) {
     const std::string where = cat(kMessages, "[", out.size(), "].");

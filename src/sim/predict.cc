@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/nanoseconds.h"
 #include "base/text.h"
 #include "engine/steps.h"
 #include "sim/costs.h"
@@ -16,8 +17,6 @@ namespace {
 // for 32, 128 and 512 KiB, overhead included). Nothing hides it, as the rank waits for it; so it
 // counts where links take no time otherwise.
 constexpr double kExchangeLatency = 50e-6, kExchangeSpeed = 2e9;
-
-int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
 std::vector<std::vector<TraceSpan>> trace_spans(const SimStep& done, Mode mode) {
   std::vector<std::vector<TraceSpan>> out(done.ranks.size());

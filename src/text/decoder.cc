@@ -135,7 +135,9 @@ Status apply(const Decoder& stage, Tokens& tokens, Tail tail) {
     }
     case Decoder::Kind::replace:
       for (std::string& token : tokens) {
-        WEFT_TRY_ASSIGN(token, replaced(token, stage.pattern, stage.content));
+        WEFT_TRY_ASSIGN(TextPart part,
+                        replaced({.text = std::move(token)}, stage.pattern, stage.content));
+        token = std::move(part.text);
       }
       return {};
     case Decoder::Kind::strip:

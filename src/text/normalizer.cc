@@ -1,5 +1,7 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
+
 #include "text/byte_level.h"
 
 namespace weft {
@@ -52,7 +54,7 @@ Status apply(const Normalizer& stage, TextPart& segment) {
       if (segment.first > 0) segment.first += stage.content.size();
       return {};
     case Normalizer::Kind::replace: {
-      WEFT_TRY_ASSIGN(text, replaced(text, stage.pattern, stage.content));
+      WEFT_TRY_ASSIGN(segment, replaced(segment, stage.pattern, stage.content));
       return {};
     }
   }
@@ -66,20 +68,27 @@ Status normalize(const std::vector<Normalizer>& stages, TextPart& segment) {
   return {};
 }
 
-Result<std::string> replaced(std::string_view text, const Regex& pattern,
-                             std::string_view content) {
-  std::string out;
+Result<TextPart> replaced(const TextPart& part, const Regex& pattern, std::string_view content) {
+  const std::string_view text = part.text;
+  TextPart out{.text = {}, .first = 0};
   if (text.empty()) return out;
   size_t done = 0;
+  const auto keep = [&](size_t end) {
+    if (done < part.first) out.first += std::min(end, part.first) - done;
+    out.text += text.substr(done, end - done);
+  };
   Matches matches(pattern, text);
   for (;;) {
     WEFT_TRY_ASSIGN(const bool found, matches.next());
     if (!found) break;
-    out += text.substr(done, matches.begin() - done);
-    out += content;
+    keep(matches.begin());
     done = matches.end();
+    // It comes from the last character that it replaces.
+    if (part.first > 0 && done <= part.first) out.first += content.size();
+    out.text += content;
   }
-  return out += text.substr(done);
+  keep(text.size());
+  return out;
 }
 
 }  // namespace weft

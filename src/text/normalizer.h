@@ -29,7 +29,7 @@ struct TextPart {
 
 Status normalize(const std::vector<Normalizer>& stages, TextPart& segment);
 
-// Replaces each match in `text`.
-Result<std::string> replaced(std::string_view text, const Regex& pattern, std::string_view content);
+// Replaces each match in the text.
+Result<TextPart> replaced(const TextPart& part, const Regex& pattern, std::string_view content);
 
 }  // namespace weft

@@ -39,9 +39,6 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
     WEFT_TRY_ASSIGN(const Schedule forward,
                     make_forward(train, forward_micro_batches(plan.config, which, train)));
     mode.schedule = with_segments(forward, plan.segments, plan.config.shard_ranks);
-  } else if (train.forward_only) {
-    return Status(Code::invalid,
-                  cat("schedule '", plan.config.schedule, "' has no backward and cannot train"));
   } else {
     mode.schedule = with_segments(train, plan.segments, plan.config.shard_ranks);
   }
@@ -161,6 +158,14 @@ Status choose_replicas(const Model& model, PlanConfig& config) {
   return {};
 }
 
+// The stages are chosen by what training keeps, so this comes first.
+Status check_trains(const Model& model, const PlanConfig& config, const ScheduleChoice& choice) {
+  const bool forward_only = choice.kind ? choice.kind->forward_only : choice.written.forward_only;
+  if (!forward_only || !makes(model, config, Mode::train)) return {};
+  const std::string name = choice.kind ? cat("schedule '", choice.kind->name, "'") : "the schedule";
+  return Status(Code::invalid, cat(name, " has no backward and cannot train"));
+}
+
 bool made_from_costs(const ScheduleChoice& choice) {
   return choice.kind && choice.kind->make == make_zb_auto;
 }
@@ -234,6 +239,7 @@ Result<Outline> outline_of(const std::shared_ptr<const Model>& model, const Plan
   all.cuts = plan.config.cuts;
   all.stage_replicas = plan.config.stage_replicas;
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
+  WEFT_TRY(check_trains(*model, config, choice));
   WEFT_TRY_ASSIGN(plan.stage_of_whole, choose_stages(*model, all, choice.stages));
   keep_cuts(plan);
   WEFT_TRY(make_pieces(plan));

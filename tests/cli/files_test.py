@@ -17,6 +17,12 @@ HOSTILE = "\x1b[31mred\x07\x7f\n\u009b2J"
 HOSTILE_SHOWN = "\\x1b[31mred\\x07\\x7f\\x0a\\xc2\\x9b2J"
 
 
+def write_text(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
 def flip_last_byte(path):
     with open(path, "r+b") as file:
         file.seek(-1, os.SEEK_END)
@@ -192,6 +198,35 @@ class LostWork(Case):
         with open("/dev/full", "wb") as full:
             done = subprocess.run([WEFT, "train", TINY, *TINY_STEP, "--json", "--steps", "1000000"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (1, "weft: train: standard output could not be written\n"))
+
+    def test_a_file_that_cannot_be_written_whole_is_not_replaced(self):
+        plan, old = ["plan", "mlp", "--ranks", 2, "--micro-batches", 2000, "--write-schedule"], self.path("rows")
+        self.assertEqual(run(*plan, old).returncode, 0)
+        with open(old, encoding="utf-8") as file:
+            rows = file.read()
+        write_text(old, "kept")
+        limited = ["sh", "-c", 'ulimit -f 4; trap "" XFSZ; exec "$@"', "sh", WEFT]
+        done = subprocess.run([*limited, *map(str, plan), old], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, f"weft: plan: {old}: cannot write: file too large\n"))
+        with open(old, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "kept")
+        self.assertEqual(os.listdir(os.path.dirname(old)), ["rows"])
+        done = run(*plan, "/dev/full")
+        self.assertEqual((done.returncode, done.stderr), (1, "weft: plan: /dev/full: cannot write: no space left on device\n"))
+        self.assertGreater(len(rows), 2048)
+
+    def test_an_output_is_no_input(self):
+        data = write_text(self.path("text"), "text " * 1000)
+        for option in ("--trace", "--log"):
+            done = run("train", TINY, "--data", data, "--steps", 1, option, data)
+            self.assertEqual((done.returncode, done.stderr), (2, f"weft: train: {option}: '{data}' is the file of --data\n"))
+
+    def test_a_file_that_is_no_plan_is_named(self):
+        for text in ("", "[]", "null", '{"groups": 1}'):
+            path = write_text(self.path("plan"), text)
+            done = run("plan", TINY, "--plan", path)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn(path, done.stderr)
 
     def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(self):
         self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"), "--checkpoint-every", 1)

@@ -136,6 +136,19 @@ class Tokenize(Case):
         plain = run("generate", self.path("ck"), "--prompt", "It was — 日", "of", "--tokens", 6)
         self.assertEqual(plain.stdout, rows[0]["text"] + "\n\n" + rows[1]["text"] + "\n")
 
+    def test_a_stop_may_lie_within_a_token(self):
+        tokenizer = self.path("tok.json")
+        run("tokenizer", "train", self.text, "--vocabulary", 290, "--special", "<|end|>", "--out", tokenizer)
+        self.train(MODEL.replace("VOCABULARY", "290"), "--data", self.text, "--tokenizer", tokenizer, *STEPS, "--checkpoint", self.path("ck"))
+        def added(tokens, *more):
+            done = run("generate", self.path("ck"), "--prompt", "It was", "--temperature", 0, "--tokens", tokens, "--json", *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return lines(done.stdout)[0]["text"][len("It was"):]
+        texts = [added(n) for n in range(1, 7)]
+        self.assertTrue(any(len(text) > n for n, text in enumerate(texts, 1)), "a token has several characters")
+        for stop in set(texts[-1]) - {"\ufffd"}:
+            self.assertEqual(added(6, "--stop", stop), next(text for text in texts if stop in text), stop)
+
     def test_a_directory_of_transformers_has_its_tokenizer(self):
         folder = shutil.copytree(os.path.join(DATA, "gpt2"), self.path("gpt2"))
         with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:

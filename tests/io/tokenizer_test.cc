@@ -116,6 +116,31 @@ TEST(Tokenizer, NormalFormsAreThoseOfUnicode9) {
   EXPECT_EQ(tokenizer.decode(encoded(tokenizer, "a\u0301\u0334"), false).take(), "\u00e1\u0334");
 }
 
+// What comes from the first character of a text is known after replacements, too. The ids are those
+// of the library.
+TEST(Tokenizer, ReplacedTextsAreNormalizedFurther) {
+  const auto ids = [](const char* pattern, const char* content, const char* next,
+                      const std::string& text) {
+    const std::string json = cat(
+        R"({"version":"1.0","added_tokens":[],"normalizer":{"type":"Sequence","normalizers":[)"
+        R"({"type":"Replace","pattern":{"Regex":")",
+        pattern, R"("},"content":")", content, R"("},{"type":")", next,
+        R"("}]},"pre_tokenizer":{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first",)"
+        R"("split":true},"post_processor":null,"decoder":null,"model":{"type":"BPE","unk_token":)"
+        R"(null,"vocab":{"a":0,"b":1,"\u2581":2,"\u00e9":3},"merges":[]}})");
+    auto tokenizer = parse_tokenizer(json);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().text();
+    return encoded(tokenizer.value(), text);
+  };
+  for (const char* next : {"NFC", "Lowercase"}) {
+    EXPECT_EQ(ids(" ", "\u2581", next, " "), (Ids{2}));
+    EXPECT_EQ(ids("a", "\u00e9\u00e9", next, "ab"), (Ids{2, 3, 3, 1}));
+    EXPECT_EQ(ids("\\\\s+", "", next, " ab"), (Ids{0, 1}));
+    EXPECT_EQ(ids("\\\\s+", "a", next, "  b"), (Ids{0, 1}));
+    EXPECT_EQ(ids("b", "", next, "ab"), (Ids{2, 0}));
+  }
+}
+
 // A file with one member replaced; `path` is a JSON pointer.
 std::string error_with(const std::string& path, const nlohmann::json& value) {
   auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));

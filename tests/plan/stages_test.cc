@@ -117,6 +117,18 @@ TEST(Stages, EveryRankThatSharesAStageHasANode) {
             "plan: stage 1 has no node for rank 1 of the 2 ranks that share it");
 }
 
+TEST(Stages, AScheduleWithoutBackwardCannotTrainWithinALimit) {
+  const auto model = model_of("mlp:layers=4,width=8");
+  PlanConfig config = config_of(2, SplitBy::cost);
+  config.memory_limit = 1 << 20;
+  config.schedule = "forward";
+  EXPECT_EQ(fault(model, config), "plan: schedule 'forward' has no backward and cannot train");
+  config.schedule_text = "0F0 0F1 0F2 0F3\n1F0 1F1 1F2 1F3";
+  EXPECT_EQ(fault(model, config), "plan: the schedule has no backward and cannot train");
+  config.step_kinds = 1u << static_cast<uint32_t>(Mode::infer);
+  EXPECT_NE(fault(model, config).find("fit"), 0u);
+}
+
 TEST(Stages, UnequalMemory) {
   const auto model = model_of("mlp:layers=8,width=64");
   PlanConfig config = config_of(2, SplitBy::cost);
