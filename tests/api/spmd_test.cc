@@ -385,4 +385,15 @@ TEST(Axes, APlanIsReadBackAndPredicted) {
   EXPECT_LT(weft_plan_load(other.get(), path.c_str(), &back, &err), 0);
 }
 
+// Nothing ties the prediction of sum_loss to its targets.
+TEST(Axes, SumLossTakesPredictionsOfAnyShape) {
+  const ModelPtr model = new_model();
+  Error err;
+  EXPECT_EQ(add_axis(model, "deep", 2, err), WEFT_OK) << err.text;
+  const weft_value x = add_input(model, "x", {1, 8});
+  add_node(model, "sum_loss", {add_linear(model, "layer", x, 3), x}, "loss");
+  const std::vector<weft_axis> axes = {{"deep", 2, 0}};
+  EXPECT_NE(new_plan(model, spread(axes)), nullptr);
+}
+
 }  // namespace
