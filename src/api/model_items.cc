@@ -69,12 +69,10 @@ weft_status weft_model_shape(const weft_model* model, weft_value value, int64_t 
     if (samples < 1)
       return Status(Code::invalid, cat("samples is ", samples, ", expected 1 or more"));
     const auto node = static_cast<NodeId>(value.id - 1);
-    if (samples > 1) {
-      const int64_t bytes = std::max<int64_t>(static_cast<int64_t>(m.desc(node, 1).bytes()), 1);
-      if (samples > INT64_MAX / bytes)
-        return Status(Code::invalid, cat(samples, " samples of ", m.desc(node, 1).text(),
-                                         " have more bytes than a 64-bit size can count"));
-    }
+    const Desc one = m.desc(node, 1);
+    if (samples > INT64_MAX / std::max<int64_t>(static_cast<int64_t>(one.bytes()), 1))
+      return Status(Code::invalid, cat(samples, " samples of ", one.text(),
+                                       " have more bytes than a 64-bit size can count"));
     *out = from_desc(m.desc(node, samples));
     return {};
   });

@@ -1,5 +1,7 @@
 #include "plan/f32_nodes.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "plan/param_groups.h"
 
@@ -30,10 +32,11 @@ Result<std::shared_ptr<const Model>> with_f32_nodes(const std::shared_ptr<const 
                                                     const PlanConfig& config) {
   if (config.f32_nodes.empty()) return model;
   std::vector<bool> f32(model->nodes().size(), false);
-  std::string_view left = config.f32_nodes;
-  for (size_t end = 0; end != left.npos; left.remove_prefix(end == left.npos ? 0 : end + 1)) {
-    end = left.find(',');
-    WEFT_TRY(add_matches(*model, left.substr(0, end), f32));
+  const std::string_view patterns = config.f32_nodes;
+  for (size_t begin = 0; begin <= patterns.size();) {
+    const size_t end = std::min(patterns.find(',', begin), patterns.size());
+    WEFT_TRY(add_matches(*model, patterns.substr(begin, end - begin), f32));
+    begin = end + 1;
   }
   auto out = std::make_shared<Model>(*model);
   out->set_f32(f32);

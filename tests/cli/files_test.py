@@ -202,8 +202,7 @@ class LostWork(Case):
     def test_a_file_that_cannot_be_written_whole_is_not_replaced(self):
         plan, old = ["plan", "mlp", "--ranks", 2, "--micro-batches", 2000, "--write-schedule"], self.path("rows")
         self.assertEqual(run(*plan, old).returncode, 0)
-        with open(old, encoding="utf-8") as file:
-            rows = file.read()
+        self.assertGreater(os.path.getsize(old), 2048)
         write_text(old, "kept")
         limited = ["sh", "-c", 'ulimit -f 4; trap "" XFSZ; exec "$@"', "sh", WEFT]
         done = subprocess.run([*limited, *map(str, plan), old], capture_output=True, text=True, check=False)
@@ -213,7 +212,6 @@ class LostWork(Case):
         self.assertEqual(os.listdir(os.path.dirname(old)), ["rows"])
         done = run(*plan, "/dev/full")
         self.assertEqual((done.returncode, done.stderr), (1, "weft: plan: /dev/full: cannot write: no space left on device\n"))
-        self.assertGreater(len(rows), 2048)
 
     def test_an_output_is_no_input(self):
         data = write_text(self.path("text"), "text " * 1000)
