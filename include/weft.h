@@ -623,9 +623,9 @@ typedef struct weft_plan_config {
   uint32_t n_groups;          /**< Default: 0. */
   uint32_t reserved;          /**< 0 */
   const char *precision;      /**< type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Parameters, their
-                                   gradients and the optimizer state remain f32. Only what no step of the plan trains, linear nodes
-                                   multiply by and embeddings look up is bf16, too: rounded to nearest even when written, which changes
-                                   no result of a step; reads, digests and checkpoints have the rounded values. Default: "f32". */
+                                   gradients and the optimizer state remain f32. A parameter that no step of the plan trains is bf16,
+                                   too, if only linear nodes multiply by it and embeddings look it up. It is rounded when written, which
+                                   changes no result of a step; reads, digests and files have the rounded values. Default: "f32". */
   const char *f32_nodes;      /**< nodes that with "bf16" multiply in f32, have f32 values and gradients of these, and do not round
                                    parameters: "NAME,...", where * is any text, ? any character. Default: "". */
 } weft_plan_config;

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "base/nanoseconds.h"
 #include "base/text.h"
 #include "graph/model.h"
 #include "io/chat_source.h"
@@ -86,9 +85,6 @@ weft_status guard(weft_error* err, F&& body) noexcept {
 Status check_reserved(const char* name, const char* field, uint32_t value);
 
 constexpr int64_t kMillisecond = 1000000;  // in nanoseconds, the unit of the C API
-
-// Converts a time of the library, in seconds.
-inline int64_t to_ns(double seconds) { return nanoseconds(seconds); }
 
 // The defaults of a configuration; its size is 0.
 template <typename T>

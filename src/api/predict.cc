@@ -1,5 +1,6 @@
 #include "sim/predict.h"
 #include "api/plan_config.h"
+#include "base/nanoseconds.h"
 #include "io/checkpoint_names.h"
 #include "tune/compare.h"
 
@@ -73,8 +74,8 @@ weft_status weft_prediction_describe(const weft_prediction* prediction,
     weft_prediction_info full = {};
     full.ranks = static_cast<uint32_t>(p.ranks.size());
     full.links = static_cast<uint32_t>(p.links.size());
-    full.step_ns = to_ns(p.seconds);
-    full.commit_ns = to_ns(p.commit);
+    full.step_ns = nanoseconds(p.seconds);
+    full.commit_ns = nanoseconds(p.commit);
     full.idle = p.idle;
     full.idle_own = p.idle_own;
     full.peak_bytes = p.peak_bytes();
@@ -88,8 +89,9 @@ weft_status weft_prediction_rank(const weft_prediction* prediction, uint32_t ran
                                  weft_rank_prediction* out) {
   return answer(prediction, out, rank, prediction ? prediction->inner.ranks.size() : 0, [&] {
     const RankPrediction& r = prediction->inner.ranks[rank];
-    return weft_rank_prediction{0,      0,          to_ns(r.first), to_ns(r.last), to_ns(r.busy),
-                                r.idle, r.idle_own, r.peak_bytes};
+    return weft_rank_prediction{
+        0,      0,          nanoseconds(r.first), nanoseconds(r.last), nanoseconds(r.busy),
+        r.idle, r.idle_own, r.peak_bytes};
   });
 }
 
@@ -146,7 +148,7 @@ weft_status weft_comparison_row(const weft_comparison* comparison, uint32_t inde
     row.over = c.over;
     row.schedule = c.schedule.c_str();
     row.refused = c.refused.ok() ? nullptr : c.refused.text().c_str();
-    row.step_ns = to_ns(c.prediction.seconds);
+    row.step_ns = nanoseconds(c.prediction.seconds);
     row.idle = c.prediction.idle;
     row.idle_own = c.prediction.idle_own;
     row.peak_bytes = c.prediction.peak_bytes();
@@ -155,8 +157,8 @@ weft_status weft_comparison_row(const weft_comparison* comparison, uint32_t inde
     row.stage = static_cast<uint32_t>(c.mesh.stage);
     row.tensor = static_cast<uint32_t>(c.mesh.tensor);
     if (c.mesh.data > 0) {
-      row.work_ns = to_ns(c.prediction.work);
-      row.waiting_ns = to_ns(c.prediction.waiting);
+      row.work_ns = nanoseconds(c.prediction.work);
+      row.waiting_ns = nanoseconds(c.prediction.waiting);
       row.shard = c.config.shard.c_str();
     }
     return row;

@@ -1,4 +1,5 @@
 #include "api/handles.h"
+#include "base/nanoseconds.h"
 #include "runtime/measure.h"
 
 using namespace weft;
@@ -74,9 +75,9 @@ weft_status weft_profile_node(const weft_profile* profile, uint32_t index, weft_
     const ProfileNode& node = profile->profile.nodes[index];
     weft_node_times full = {};
     full.name = node.name.c_str();
-    full.forward_ns = to_ns(node.forward);
-    full.input_ns = to_ns(node.input);
-    full.weight_ns = to_ns(node.weight);
+    full.forward_ns = nanoseconds(node.forward);
+    full.input_ns = nanoseconds(node.input);
+    full.weight_ns = nanoseconds(node.weight);
     full.output_bytes = node.output_bytes;
     full.stash_bytes = node.stash_bytes;
     fill_result(times, full);

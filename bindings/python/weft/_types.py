@@ -365,8 +365,8 @@ class PlanOptions(TypedDict, total=False):
     """Parameters that are frozen or have their own factors. Default: NULL."""
     precision: Optional[str]
     """Type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Parameters, their gradients and the optimizer
-    state remain f32. Only what no step of the plan trains, linear nodes multiply by and embeddings look up is bf16, too: rounded to
-    nearest even when written, which changes no result of a step; reads, digests and checkpoints have the rounded values. Default: "f32".
+    state remain f32. A parameter that no step of the plan trains is bf16, too, if only linear nodes multiply by it and embeddings look it
+    up. It is rounded when written, which changes no result of a step; reads, digests and files have the rounded values. Default: "f32".
     """
     f32_nodes: Optional[str]
     """Nodes that with "bf16" multiply in f32, have f32 values and gradients of these, and do not round parameters: "NAME,...", where * is
