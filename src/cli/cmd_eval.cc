@@ -191,11 +191,7 @@ void add_rank_options(Parser& parser, StoredOptions& settings, Options& o) {
       .type("N")
       .range(0, kMostThreads);
   add_launch_options(parser, o.launch);
-  parser
-      .add("--precision", o.plan.precision,
-           "Type in which values between nodes, and weights of products, are used: f32 or bf16")
-      .type("TYPE")
-      .one_of({"f32", "bf16"});
+  add_precision_options(parser, o.plan.precision, o.plan.f32_nodes);
 }
 
 }  // namespace

@@ -108,11 +108,7 @@ Action add_generate(Parser& parser) {
            "Type in which keys and values of attention are kept: f32 or bf16")
       .type("TYPE")
       .one_of({"f32", "bf16"});
-  parser
-      .add("--precision", o->decoder.precision,
-           "Type in which values between nodes, and weights of products, are used: f32 or bf16")
-      .type("TYPE")
-      .one_of({"f32", "bf16"});
+  add_precision_options(parser, o->decoder.precision, o->decoder.f32_nodes);
   parser.section("Output");
   parser.add("--json", o->json, "Print one JSON object per text");
   return [o, ranks, tokens, context, settings]() -> Outcome {

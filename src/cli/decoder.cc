@@ -40,6 +40,7 @@ Outcome make_decoder(const DecoderOptions& options, Built& built) {
                            : std::max(options.stages, groups > 1 ? kRounds * groups : 1);
   plan.micro_batch_size = (few / kChunk + 1) * kChunk;
   plan.precision = options.precision;
+  plan.f32_nodes = options.f32_nodes;
   OptimizerOptions optimizer;
   optimizer.rule = "sgd";  // it has no state
   PlanRequest request;

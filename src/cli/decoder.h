@@ -13,6 +13,7 @@ struct DecoderOptions {
   int64_t context = 0;  // tokens of a text
   bool bf16_cache = false;
   std::string precision = "f32";
+  std::string f32_nodes;
 };
 
 // `built` has the preset, and its checkpoint; it gets the decoder and its plan.

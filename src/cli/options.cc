@@ -124,6 +124,19 @@ OptimizerOptions::OptimizerOptions() {
 weft_rule rule_named(const std::string& name) { return value_of(kRules, name); }
 weft_rate_curve curve_named(const std::string& name) { return value_of(kCurves, name); }
 
+void add_precision_options(Parser& parser, std::string& precision, std::string& f32_nodes) {
+  parser
+      .add("--precision", precision,
+           "Type in which values between nodes, and weights of products, are used: f32 or bf16")
+      .type("TYPE")
+      .one_of({"f32", "bf16"});
+  parser
+      .add("--f32-nodes", f32_nodes,
+           "With --precision bf16: nodes that compute and store f32. * is any text, ? any "
+           "character")
+      .type("NAME,...");
+}
+
 void add_model_options(StoredOptions& settings, ModelOptions& options) {
   settings.section("Model");
   settings

@@ -54,6 +54,8 @@ weft_rate_curve curve_named(const std::string& name);
 
 // For plan and train. A checkpoint does not store this option.
 void add_cluster_option(Parser& parser, PlanOptions& options);
+// For eval and generate.
+void add_precision_options(Parser& parser, std::string& precision, std::string& f32_nodes);
 // MODEL itself is added by each command.
 void add_model_options(StoredOptions& settings, ModelOptions& options);
 void add_plan_options(StoredOptions& settings, PlanOptions& options);

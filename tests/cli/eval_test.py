@@ -52,6 +52,8 @@ class Eval(Case):
         self.assertNotEqual(bf16, one)
         self.assertAlmostEqual(bf16, one, delta=0.05)
         self.assertEqual(self.eval(LLAMA, "--precision", "bf16", "--mesh", "data=2,stage=2", "--in-process")["loss"], bf16)
+        self.assertNotIn(self.eval(LLAMA, "--precision", "bf16", "--f32-nodes", "lm_head")["loss"], (one, bf16))
+        self.assertEqual(self.eval(LLAMA, "--precision", "bf16", "--f32-nodes", "*")["loss"], one)
 
     def test_each_token_after_the_first_counts_once(self):
         """The loss of a file is that of its windows, whatever their number, and the last one may be shorter."""

@@ -84,6 +84,9 @@ class Generate(Case):
         for more in (["--cache-dtype", "bf16"], ["--precision", "bf16"]):
             one = self.texts("--temperature", 0, *more)
             self.assertEqual(one, self.texts("--temperature", 0, *more, "--ranks", 3))
+        self.assertEqual(self.texts("--precision", "bf16", "--f32-nodes", "*"), self.texts())
+        self.fails(3, "pattern 'nothing' of f32_nodes matches none of the nodes", "generate", self.path("ck"), "--in-process", "--prompt", "1",
+                   "--precision", "bf16", "--f32-nodes", "nothing")
 
     def test_options_are_checked(self):
         for option, value in (("--top-p", "1.5"), ("--min-p", "-1"), ("--repetition-penalty", "0"), ("--cache-dtype", "f16")):
