@@ -5,8 +5,27 @@
 #include "cli/console.h"
 #include "cli/output_file.h"
 #include "cli/token_text.h"
+#include "cli/utf8.h"
 
 namespace weft::cli {
+
+namespace {
+
+constexpr uint32_t kBytes = 256;  // tokens that each vocabulary has
+
+Outcome add_text(const std::string& file, std::string& out) {
+  std::string text;
+  CLI_TRY(read_file(file, text));
+  for (size_t at = 0, n; at < text.size(); at += n) {
+    n = character_bytes(std::string_view(text).substr(at));
+    if (n == 0)
+      return {kBadInput, file + ": the text is not UTF-8 at byte " + std::to_string(at), ""};
+  }
+  out += text;
+  return {};
+}
+
+}  // namespace
 
 Action add_tokenizer(Parser& parser) {
   struct Options {
@@ -20,7 +39,9 @@ Action add_tokenizer(Parser& parser) {
       .type("")
       .one_of({"train"});
   parser.add("FILE", o->files, "Texts in UTF-8; - is standard input").required().type("...");
-  parser.add("--vocabulary", o->config.vocabulary, "Number of tokens").type("N");
+  parser.add("--vocabulary", o->config.vocabulary, "Number of tokens")
+      .type("N")
+      .range(kBytes, INT32_MAX);
   parser
       .add("--min-count", o->config.min_count,
            "Merge only pairs of tokens that occur N times in the texts")
@@ -29,11 +50,7 @@ Action add_tokenizer(Parser& parser) {
   parser.add("--out", o->out, "The file to write").type("FILE");
   return [o]() -> Outcome {
     std::string text;
-    for (const std::string& file : o->files) {
-      std::string part;
-      CLI_TRY(read_file(file, part));
-      text += part;
-    }
+    for (const std::string& file : o->files) CLI_TRY(add_text(file, text));
     std::vector<const char*> specials;
     for (const std::string& special : o->specials) specials.push_back(special.c_str());
     o->config.specials = specials.data();

@@ -1,6 +1,7 @@
 #include "cli/train_what.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cli/build.h"
 #include "cli/json.h"
@@ -37,9 +38,10 @@ std::string read_keys(const std::string& text, std::vector<std::string>& out) {
     }
     in_targets = key == "targets";
     double number = 0;
-    const bool good = equals != item.npos && equals + 1 < item.size() &&
-                      (in_targets || ((key == "rank" || key == "alpha") &&
-                                      read_value(item.substr(equals + 1), &number)));
+    const bool good =
+        equals != item.npos && equals + 1 < item.size() &&
+        (in_targets || ((key == "rank" || key == "alpha") &&
+                        read_value(item.substr(equals + 1), &number) && std::isfinite(number)));
     if (!good) return "'" + item + "', " + kForm;
     const std::string made = "lora_" + (in_targets ? item : key + "=" + number_text(number));
     if (find_key(out, made)) return "'" + item + "', a second " + key;

@@ -150,7 +150,7 @@ class Adapters(Case):
         self.fails(3, "pattern 'encoder.*' of a parameter group matches none of the", "plan", TINY, "--train", "encoder.*")
         self.fails(3, "target 'k_proj' of the adapters: no linear node has this name", "plan", TINY, "--train", "lora:targets=k_proj")
         form = "expected lora:rank=R,alpha=A,targets=NAME,..."
-        for text, fault in (("lora:", form), ("lora:rank", f"'rank', {form}"), ("lora:rank=x", f"'rank=x', {form}"),
+        for text, fault in (("lora:", form), ("lora:rank", f"'rank', {form}"), ("lora:rank=x", f"'rank=x', {form}"), ("lora:alpha=nan", f"'alpha=nan', {form}"),
                             ("lora:size=2", f"'size=2', {form}"), ("lora:rank=2,rank=3", "'rank=3', a second rank"),
                             ("lora:targets=", f"'targets=', {form}"), (",", "expected all, lora, or patterns"),
                             ("a,,b", "'a,,b', expected all, lora, or patterns")):

@@ -51,6 +51,8 @@ class Tokenize(Case):
         with open(self.text, "wb") as file:
             file.write(b"ab\xff")
         self.fails(3, self.text + ": the text is not UTF-8 at byte 2", "tokenize", FILES, self.text)
+        self.fails(3, self.text + ": the text is not UTF-8 at byte 2", "tokenizer", "train", __file__, self.text, "--out", self.path("no.json"))
+        self.fails(2, "--vocabulary: '10' is out of range, expected a whole number from 256", "tokenizer", "train", __file__, "--vocabulary", 10)
         broken = self.path("tokenizer.json")
         with open(broken, "w", encoding="utf-8") as file:
             file.write('{"model": {"type": "WordPiece", "vocab": {}, "merges": []}}')
