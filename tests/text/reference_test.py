@@ -7,7 +7,6 @@ LIBRARY is libweft. COUNT random and adversarial strings are encoded and decoded
 vocabularies, each code point is encoded. Tokenizers that weft trains are compared, too. Requires npm, PyPI and about five minutes. Exits with
 77 if a package cannot be had. The environment and the vocabularies are in a temporary folder, or in WEFT_TOKENIZERS if it is set.
 """
-import contextlib
 import ctypes
 import json
 import os
@@ -15,15 +14,14 @@ import pathlib
 import random
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 VERSION = "0.23.3"
-SKIP = 77
 ADD_SPECIALS, SKIP_SPECIALS = 1, 4
 EACH_CHARACTER = ["gpt2", "qwen2", "o200k", "llama2", "words"]
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+import pypi
 
 
 class Weft:
@@ -147,7 +145,7 @@ def compare(library, folder, count, seed):
         files = vocabularies.make_all(folder)
     except (OSError, subprocess.CalledProcessError) as reason:
         print("skipped: no packages from npm:", reason)
-        return SKIP
+        return pypi.SKIP
     files |= {place.name: place / "tokenizer.json" for place in sorted((ROOT / "tests" / "data" / "tokenizers").iterdir())}
     for name, path in files.items():
         comparison, rng = Comparison(weft, name, path), random.Random(seed)
@@ -164,31 +162,13 @@ def compare(library, folder, count, seed):
     return 1 if different else 0
 
 
-def environment(folder):
-    """The Python of an environment that has the library."""
-    python = folder / "venv" / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", f"tokenizers=={VERSION}"], check=True)
-    return python
-
-
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    with contextlib.ExitStack() as stack:
-        folder = pathlib.Path(os.environ.get("WEFT_TOKENIZERS") or stack.enter_context(tempfile.TemporaryDirectory()))
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            python = environment(folder)
-        except (OSError, subprocess.CalledProcessError) as reason:
-            print("skipped: no packages from PyPI:", reason)
-            sys.exit(SKIP)
-        if not os.path.samefile(sys.prefix, folder / "venv"):
-            again = dict(os.environ, WEFT_TOKENIZERS=str(folder), TOKENIZERS_PARALLELISM="true")
-            sys.exit(subprocess.run([python, "-B", __file__, *sys.argv[1:]], check=False, env=again).returncode)
-        count, seed = ([int(x) for x in sys.argv[2:]] + [20000, 1][len(sys.argv) - 2:])[:2]
-        sys.exit(compare(sys.argv[1], folder, count, seed))
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    folder = pypi.enter("WEFT_TOKENIZERS", [f"tokenizers=={VERSION}"])
+    count, seed = ([int(x) for x in sys.argv[2:]] + [20000, 1][len(sys.argv) - 2:])[:2]
+    sys.exit(compare(sys.argv[1], folder, count, seed))
 
 
 if __name__ == "__main__":
