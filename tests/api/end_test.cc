@@ -12,10 +12,16 @@ struct Driver {
   bool mesh;
   int cycles;
 };
+// A mesh is made for each cycle, which takes long under a sanitizer.
+#ifdef WEFT_SANITIZED
+constexpr int kMeshCycles = 250;
+#else
+constexpr int kMeshCycles = 1000;
+#endif
 constexpr Driver kDrivers[] = {{"inline", 0, false, 3000},
                                {"threads", 1, false, 3000},
                                {"helpers", 2, false, 3000},
-                               {"mesh", 1, true, 1000}};
+                               {"mesh", 1, true, kMeshCycles}};
 
 // The processes of a mesh, as threads of this one.
 class Ranks {
