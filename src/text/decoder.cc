@@ -100,7 +100,7 @@ Tokens byte_fallback(const Tokens& tokens, Tail tail) {
   if (tail == Tail::omit) {
     for (size_t n = std::min<size_t>(3, bytes.size()); n > 0; --n) {
       if (!is_incomplete(std::string_view(bytes).substr(bytes.size() - n))) continue;
-      bytes.resize(bytes.size() - n);
+      bytes.erase(bytes.size() - n);
       break;
     }
   }
