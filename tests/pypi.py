@@ -16,15 +16,16 @@ def enter(variable, packages):
     """
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(os.environ.get(variable) or stack.enter_context(tempfile.TemporaryDirectory()))
-        python = folder / "venv" / "bin" / "python"
+        venv = folder / "venv"
+        python = venv / "bin" / "python"
         if not python.exists():
             try:
-                subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
+                subprocess.run([sys.executable, "-m", "venv", venv], check=True)
                 subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
             except (OSError, subprocess.CalledProcessError) as reason:
                 print("skipped: no packages from PyPI:", reason)
                 sys.exit(SKIP)
-        if os.path.samefile(sys.prefix, python.parents[1]):
+        if os.path.samefile(sys.prefix, venv):
             return folder
         again = dict(os.environ, **{variable: str(folder)})
         sys.exit(subprocess.run([python, "-B", *sys.argv], check=False, env=again).returncode)

@@ -98,8 +98,8 @@ HWY_INLINE const char* line_of(const Bf16* chunk, int64_t line) {
 HWY_INLINE bool has_few_rows(const Bf16Product& g) { return g.m <= 2 * kRows; }
 
 // With few rows, the first part fetches what it reads later into the L2 cache: the processor itself
-// stops at the end of a page, and where the next panel begins. Fetching farther ahead, or into the
-// L1 cache too, takes up to a sixth more time.
+// stops at the end of a page, and where the next panel begins. On an AMD EPYC, fetching farther
+// ahead, or into the L1 cache too, takes up to a sixth more time.
 HWY_INLINE void fetch_soon(const Bf16Product& g, const Part& part, const Bf16* b, int64_t chunk,
                            int64_t chunks) {
   constexpr int64_t kAhead = 8;  // chunks

@@ -72,14 +72,12 @@ class Case:
         weft("export", checkpoint, f"{out}/new/", *args)
         return f"{out}/new"
 
-    def expect(self, what, found, expected, error):
-        if abs(found - expected) > error * abs(expected):
-            raise AssertionError(f"{self.name}, {what}: the loss is {found}, expected {expected}")
-
     def check(self, what, model, expected, error=1e-5):
         if abs(expected - self.untrained) < 1e-3:
             raise AssertionError(f"{self.name}, {what}: training did not change the loss {expected}")
-        self.expect(what, self.loss(model), expected, error)
+        found = self.loss(model)
+        if abs(found - expected) > error * expected:
+            raise AssertionError(f"{self.name}, {what}: the loss is {found}, expected {expected}")
 
     def check_model(self):
         for mesh in AXES:
