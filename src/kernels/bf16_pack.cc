@@ -5,6 +5,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/bf16_pack.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -16,8 +17,9 @@ namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kSide = 32;   // of a chunk
-constexpr int64_t kPairs = 16;  // in a column of a chunk, and columns in a block
+constexpr int64_t kSide = 32;    // of a chunk
+constexpr int64_t kPairs = 16;   // in a column of a chunk, and columns in a block
+constexpr uintptr_t kLine = 64;  // bytes
 
 // A chunk of the source: 32 rows of 32 bf16 values.
 struct Square {
@@ -40,37 +42,46 @@ HWY_INLINE void read_square(const T* x, int64_t stride, int64_t rows, int64_t co
   for (int64_t i = 0; i < rows; ++i) read_row(x + i * stride, square.at[i], columns);
 }
 
-// Pair (r, j) is made of elements (2r, j) and (2r + 1, j); rows of pairs lie `row` apart.
-HWY_INLINE void interleave(const Square& square, int64_t column, uint32_t* out, int64_t row) {
-  const BitsTag d;
-  for (int64_t r = 0; r < kPairs; ++r)
+HWY_INLINE BitsVec read_bits(const float* x) { return round_bits(hn::LoadU(FloatTag(), x)); }
+HWY_INLINE BitsVec read_bits(const Bf16* x) {
+  return hn::PromoteTo(BitsTag(), hn::LoadU(HalfTag(), x));
+}
+
+// Columns j < 16 of the pairs of a chunk: pair (r, j) is made of elements (2r, j) and (2r + 1, j).
+template <typename T>
+HWY_INLINE void interleave(const T* x, int64_t stride, uint32_t* out) {
+  for (int64_t r = 0; r < kPairs; ++r, x += 2 * stride)
     for (int64_t j = 0; j < kPairs; j += kLanes) {
-      const HalfVec first = hn::LoadU(HalfTag(), square.at[2 * r] + column + j);
-      const HalfVec second = hn::LoadU(HalfTag(), square.at[2 * r + 1] + column + j);
-      const BitsVec upper = hn::ShiftLeft<16>(hn::PromoteTo(d, second));
-      hn::StoreU(hn::Or(upper, hn::PromoteTo(d, first)), d, out + r * row + j);
+      const BitsVec first = read_bits(x + j), second = read_bits(x + stride + j);
+      hn::StoreU(hn::Or(hn::ShiftLeft<16>(second), first), BitsTag(), out + r * kPairs + j);
     }
 }
 
-// out[j][i] = x[i][j] for 4 rows of 4.
+// out[j][i] = x[i][j] for 4 rows of 4 pairs.
 #if HWY_TARGET == HWY_SCALAR
-void transpose_four(const uint32_t* x, int64_t x_row, uint32_t* out, int64_t out_row) {
+template <typename T>
+void transpose_four(const T* x, int64_t x_row, uint32_t* out) {
+  constexpr int64_t kStep = sizeof(*out) / sizeof(T);
   for (int64_t i = 0; i < 4; ++i)
-    for (int64_t j = 0; j < 4; ++j) out[j * out_row + i] = x[i * x_row + j];
+    for (int64_t j = 0; j < 4; ++j)
+      std::memcpy(out + j * kPairs + i, x + i * x_row + j * kStep, sizeof(*out));
 }
 #else
-HWY_INLINE void transpose_four(const uint32_t* x, int64_t x_row, uint32_t* out, int64_t out_row) {
+template <typename T>
+HWY_INLINE void transpose_four(const T* x, int64_t x_row, uint32_t* out) {
+  const hn::FixedTag<T, 16 / sizeof(T)> stored;
   const hn::FixedTag<uint32_t, 4> d;
   const hn::FixedTag<uint64_t, 2> wide;
+  const auto row = [&](int64_t i)
+                       HWY_ATTR { return hn::BitCast(d, hn::LoadU(stored, x + i * x_row)); };
   const auto pair = [&](auto v) HWY_ATTR { return hn::BitCast(wide, v); };
-  const auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + x_row), c = hn::LoadU(d, x + 2 * x_row),
-             e = hn::LoadU(d, x + 3 * x_row);
+  const auto a = row(0), b = row(1), c = row(2), e = row(3);
   const auto ab_lower = pair(hn::InterleaveLower(d, a, b));
   const auto ab_upper = pair(hn::InterleaveUpper(d, a, b));
   const auto ce_lower = pair(hn::InterleaveLower(d, c, e));
   const auto ce_upper = pair(hn::InterleaveUpper(d, c, e));
-  const auto store = [&](auto v, int64_t row)
-                         HWY_ATTR { hn::StoreU(hn::BitCast(d, v), d, out + row * out_row); };
+  const auto store = [&](auto v, int64_t at)
+                         HWY_ATTR { hn::StoreU(hn::BitCast(d, v), d, out + at * kPairs); };
   store(hn::InterleaveLower(wide, ab_lower, ce_lower), 0);
   store(hn::InterleaveUpper(wide, ab_lower, ce_lower), 1);
   store(hn::InterleaveLower(wide, ab_upper, ce_upper), 2);
@@ -78,10 +89,36 @@ HWY_INLINE void transpose_four(const uint32_t* x, int64_t x_row, uint32_t* out, 
 }
 #endif
 
-HWY_INLINE void transpose_pairs(const uint32_t* x, int64_t x_row, uint32_t* out, int64_t out_row) {
+// 16 rows of 16 pairs, which may be stored as halves.
+template <typename T>
+HWY_INLINE void transpose_pairs(const T* x, int64_t x_row, uint32_t* out) {
+  constexpr int64_t kStep = sizeof(*out) / sizeof(T);
   for (int64_t i = 0; i < kPairs; i += 4)
     for (int64_t j = 0; j < kPairs; j += 4)
-      transpose_four(x + i * x_row + j, x_row, out + j * out_row + i, out_row);
+      transpose_four(x + i * x_row + j * kStep, x_row, out + j * kPairs + i);
+}
+
+template <typename T>
+HWY_INLINE void make_pairs(const T* x, int64_t stride, Pairs& pairs) {
+  interleave(x, stride, pairs.at);
+  interleave(x + kPairs, stride, pairs.at + kPairs * kPairs);
+}
+
+// A matrix that products of this call read.
+HWY_INLINE void write_chunk(const Pairs& pairs, const PackBf16<Bf16>&, Bf16* out) {
+  std::memcpy(out, pairs.at, sizeof(pairs));
+}
+
+// A weight, which is read later: it bypasses the caches.
+HWY_INLINE void write_chunk(const Pairs& pairs, const PackBf16<float>&, Bf16* out) {
+  const BitsTag d;
+  if (reinterpret_cast<uintptr_t>(out) % kLine != 0) {
+    std::memcpy(out, pairs.at, sizeof(pairs));
+    return;
+  }
+  auto* const to = reinterpret_cast<uint32_t*>(out);
+  for (int64_t i = 0; i < kPairs * kSide; i += kLanes)
+    hn::Stream(hn::Load(d, pairs.at + i), d, to + i);
 }
 
 // One chunk of one panel.
@@ -91,20 +128,17 @@ HWY_INLINE void pack_chunk(const PackBf16<T>& g, int64_t panel, int64_t chunk) {
   const int64_t depth = HWY_MIN(kSide, g.k - p), columns = HWY_MIN(kSide, g.n - j);
   Square square;
   Pairs pairs;
-  auto* out = g.out + panel * bf16_panel_elements(g.k) + chunk * kSide * kSide;
   if (g.transposed) {
     read_square(g.b + j * g.stride + p, g.stride, columns, depth, square);
-    uint32_t rows[kSide][kPairs];
-    static_assert(sizeof(rows) == sizeof(square));
-    std::memcpy(rows, square.at, sizeof(rows));
-    transpose_pairs(rows[0], kPairs, pairs.at, kPairs);
-    transpose_pairs(rows[kPairs], kPairs, pairs.at + kPairs * kPairs, kPairs);
+    transpose_pairs(square.at[0], kSide, pairs.at);
+    transpose_pairs(square.at[kPairs], kSide, pairs.at + kPairs * kPairs);
+  } else if (depth == kSide && columns == kSide) {
+    make_pairs(g.b + p * g.stride + j, g.stride, pairs);
   } else {
     read_square(g.b + p * g.stride + j, g.stride, depth, columns, square);
-    interleave(square, 0, pairs.at, kPairs);
-    interleave(square, kPairs, pairs.at + kPairs * kPairs, kPairs);
+    make_pairs(square.at[0], kSide, pairs);
   }
-  std::memcpy(out, pairs.at, sizeof(pairs));
+  write_chunk(pairs, g, g.out + panel * bf16_panel_elements(g.k) + chunk * kSide * kSide);
 }
 
 // Reads along the rows of the source, so that each is read once from memory.
@@ -122,6 +156,7 @@ HWY_INLINE void pack_panels(const PackBf16<T>& g, int64_t begin, int64_t end) {
 
 void pack_floats(const PackBf16<float>& g, int64_t begin, int64_t end) {
   pack_panels(g, begin, end);
+  hwy::FlushStream();
 }
 void pack_halves(const PackBf16<Bf16>& g, int64_t begin, int64_t end) {
   pack_panels(g, begin, end);
@@ -136,8 +171,8 @@ void transpose_columns(int64_t rows, int64_t columns, const Bf16* x, int64_t str
   for (int64_t i = 0; i < rows; i += kSide) {
     read_square(x + i * stride + j, stride, HWY_MIN(kSide, rows - i), width, square);
     for (int64_t half = 0; half < kSide; half += kPairs) {
-      interleave(square, half, pairs.at, kPairs);
-      transpose_pairs(pairs.at, kPairs, turned.at + half * kPairs, kPairs);
+      interleave(square.at[0] + half, kSide, pairs.at);
+      transpose_pairs(pairs.at, kPairs, turned.at + half * kPairs);
     }
     for (int64_t c = 0; c < width; ++c)
       std::memcpy(out + (j + c) * row + i, turned.at + c * kPairs, kPairs * sizeof(uint32_t));

@@ -16,14 +16,14 @@ namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Rows begin .. end of the whole strips. Vectors bypass the caches if they lie as that requires: a
-// packed factor is read later.
-void pack_rows(const Factor& b, int64_t k, int64_t n, int64_t begin, int64_t end, float* out) {
-  const float* from = b.data + begin * b.stride;
-  float* to = out + begin * kStrip;
+// Vectors bypass the caches if they lie as that requires: a packed factor is read later.
+void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, int64_t n, float* out) {
+  const int64_t strips = n / kStrip, rest = n % kStrip;
   const auto whole =
       reinterpret_cast<uintptr_t>(out) % kPackedAlign == 0 ? pack_whole<true> : pack_whole<false>;
-  whole(from, b.stride, end - begin, n / kStrip, to, k * kStrip);
+  whole(x, stride, rows, strips, out, k * kStrip);
+  if (rest > 0)
+    pack_plain(x + strips * kStrip, stride, rows, rest, kStrip, out + strips * k * kStrip);
   hwy::FlushStream();
 }
 
@@ -44,9 +44,6 @@ namespace {
 HWY_EXPORT(pack_rows);
 HWY_EXPORT(pack_columns);
 
-void rows(const Factor& b, int64_t k, int64_t n, int64_t begin, int64_t end, float* out) {
-  HWY_DYNAMIC_DISPATCH(pack_rows)(b, k, n, begin, end, out);
-}
 void columns(const Factor& b, int64_t k, int64_t n, int64_t begin, int64_t end, float* out) {
   HWY_DYNAMIC_DISPATCH(pack_columns)(b, k, n, begin, end, out);
 }
@@ -55,13 +52,18 @@ void columns(const Factor& b, int64_t k, int64_t n, int64_t begin, int64_t end, 
 }  // namespace kernels
 
 void pack(const Factor& b, int64_t k, int64_t n, float* out, Tiles& tiles) {
-  const int64_t strips = (n + kStrip - 1) / kStrip, whole = b.transposed ? 0 : n / kStrip;
-  if (whole > 0)
-    for_ranges(tiles, k, (tile_rows(n) + 15) / 16 * 16,
-               [&](int64_t begin, int64_t end) { kernels::rows(b, k, n, begin, end, out); });
-  for_ranges(tiles, strips - whole, tile_rows(kStrip * k), [&](int64_t begin, int64_t end) {
-    kernels::columns(b, k, n, whole + begin, whole + end, out);
-  });
+  if (!b.transposed)
+    return for_ranges(tiles, k, (tile_rows(n) + 15) / 16 * 16, [&](int64_t begin, int64_t end) {
+      pack_rows(b.data + begin * b.stride, b.stride, end - begin, k, n, out + begin * kStrip);
+    });
+  const int64_t strips = (n + kStrip - 1) / kStrip;
+  for_ranges(tiles, strips, tile_rows(kStrip * k),
+             [&](int64_t begin, int64_t end) { kernels::columns(b, k, n, begin, end, out); });
+}
+
+void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, int64_t n, float* out) {
+  using namespace kernels;
+  HWY_DYNAMIC_DISPATCH(pack_rows)(x, stride, rows, k, n, out);
 }
 
 }  // namespace weft

@@ -18,5 +18,7 @@ constexpr int64_t packed_floats(int64_t k, int64_t n) {
 // Writes packed_floats(k, n) floats: B[k,n] for Gemm::packed_b. `out` is aligned and does not
 // overlap B.
 void pack(const Factor& b, int64_t k, int64_t n, float* out, Tiles& tiles);
+// Some rows of B, `stride` floats apart. `out` is where the first one lies in the packed B.
+void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, int64_t n, float* out);
 
 }  // namespace weft

@@ -13,8 +13,6 @@ namespace {
 
 constexpr int64_t kRun = 16;  // elements of a row of the matrix that lie in one block
 
-int64_t width_of(const PackedMatrix& matrix) { return matrix.transposed ? matrix.k : matrix.n; }
-
 // Where element (p, j) of B lies.
 template <typename T>
 int64_t packed_index(int64_t k, int64_t p, int64_t j) {
@@ -96,7 +94,7 @@ void write_elements(const PackedMatrix& matrix, int64_t first, int64_t count, co
 void write_rows(const PackedMatrix& matrix, float* data, int64_t row, int64_t rows,
                 const float* from) {
   if (!matrix.transposed)
-    return write_elements<float>(matrix, row * matrix.n, rows * matrix.n, from);
+    return pack_rows(from, matrix.n, rows, matrix.k, matrix.n, data + row * kStrip);
   SerialTiles tiles;
   pack({from, matrix.k, kTransposed}, matrix.k, rows, data + row * matrix.k, tiles);
 }
@@ -131,7 +129,9 @@ void write_all(const PackedMatrix& matrix, int64_t tile, int64_t first,
   const int64_t width = width_of(matrix), tile_size = tile * width;
   const auto count = static_cast<int64_t>(values.size());
   const int64_t head = std::min((tile_size - first % tile_size) % tile_size, count);
-  const int64_t rows = (count - head) / tile_size * tile, end = head + rows * width;
+  const bool to_end = first + count == matrix.k * matrix.n;  // the last tile may be short
+  const int64_t rows = to_end ? (count - head) / width : (count - head) / tile_size * tile;
+  const int64_t end = head + rows * width;
   const float* const from = values.data();
   write_elements<T>(matrix, first, head, from);
   if (rows > 0)
@@ -142,7 +142,8 @@ void write_all(const PackedMatrix& matrix, int64_t tile, int64_t first,
 }  // namespace
 
 void write_packed(const PackedMatrix& matrix, int64_t first, std::span<const float> values) {
-  static_assert(kBf16Chunk == kBf16Panel);
+  static_assert(kBf16Chunk == kPackedRows && kBf16Panel == kPackedRows);
+  static_assert(kPackedRows % kStrip == 0);
   if (matrix.dtype == DType::bf16) return write_all<Bf16>(matrix, kBf16Chunk, first, values);
   write_all<float>(matrix, kStrip, first, values);
 }

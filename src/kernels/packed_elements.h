@@ -16,6 +16,14 @@ struct PackedMatrix {
   void* data = nullptr;
 };
 
+// Elements of a row of the matrix.
+inline int64_t width_of(const PackedMatrix& matrix) {
+  return matrix.transposed ? matrix.k : matrix.n;
+}
+
+// write_packed() is fastest for this many rows, or a multiple, from a multiple on.
+constexpr int64_t kPackedRows = 32;
+
 // The elements of the matrix from `first` on. As bf16, they are rounded as to_bf16() does. Threads
 // may write different elements at once.
 void write_packed(const PackedMatrix& matrix, int64_t first, std::span<const float> values);

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "base/result.h"
+#include "kernels/packed_elements.h"
 #include "kernels/tiles.h"
 
 namespace weft {
@@ -58,9 +60,10 @@ struct UpdateFactors {
 };
 
 // weight, slot0, slot1: n floats, updated in place. grad: n floats, read. step counts from 0; so
-// does `made`, the updates before this one, which differs if not every step makes an update.
+// does `made`, the updates before this one, which differs if not every step makes an update. The
+// new weight, then a matrix, is also written to `packed`, while its rows are in a cache.
 void update(const OptimSettings& settings, uint64_t step, uint64_t made, double grad_scale,
             const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
-            float* slot1, Tiles& tiles);
+            float* slot1, std::span<const kernels::PackedMatrix> packed, Tiles& tiles);
 
 }  // namespace weft

@@ -29,6 +29,12 @@ kernels::AdamStep adam_step(const OptimSettings& s, uint64_t made, double grad_s
   };
 }
 
+// Elements of a tile of whole rows, so many that write_packed() packs them together.
+int64_t tile_of_rows(const kernels::PackedMatrix& matrix) {
+  const int64_t width = kernels::width_of(matrix), step = kernels::kPackedRows;
+  return std::max<int64_t>(1, (tile_rows(width) + step - 1) / step) * step * width;
+}
+
 }  // namespace
 
 double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles) {
@@ -43,25 +49,31 @@ double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles)
 
 void update(const OptimSettings& settings, uint64_t step, uint64_t made, double grad_scale,
             const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
-            float* slot1, Tiles& tiles) {
+            float* slot1, std::span<const kernels::PackedMatrix> packed, Tiles& tiles) {
   const double rate = factors.rate * rate_at(settings, step),
                decay = factors.decay * settings.weight_decay;
+  const int64_t tile = packed.empty() ? kTileElements : tile_of_rows(packed.front());
+  const auto each_tile = [&](auto&& rule) {
+    for_ranges(tiles, n, tile, [&](int64_t begin, int64_t end) {
+      rule(begin, end - begin);
+      for (const kernels::PackedMatrix& matrix : packed)
+        write_packed(matrix, begin, {weight + begin, static_cast<size_t>(end - begin)});
+    });
+  };
   if (settings.rule != Rule::sgd) {
     const kernels::AdamStep shared = adam_step(settings, made, grad_scale, rate, decay);
-    for_ranges(tiles, n, kTileElements, [&](int64_t begin, int64_t end) {
-      kernels::adam(weight + begin, grad + begin, slot0 + begin, slot1 + begin, end - begin,
-                    shared);
+    return each_tile([&](int64_t at, int64_t count) {
+      kernels::adam(weight + at, grad + at, slot0 + at, slot1 + at, count, shared);
     });
-    return;
   }
   const float scale = static_cast<float>(grad_scale), l2 = static_cast<float>(decay);
   const float size = static_cast<float>(rate), momentum = static_cast<float>(settings.momentum);
-  for_ranges(tiles, n, kTileElements, [&](int64_t begin, int64_t end) {
-    if (slots(settings) == 0)
-      kernels::sgd(weight + begin, grad + begin, end - begin, scale, l2, size);
-    else
-      kernels::sgd_momentum(weight + begin, grad + begin, slot0 + begin, end - begin, scale, l2,
-                            size, momentum);
+  if (slots(settings) == 0)
+    return each_tile([&](int64_t at, int64_t count) {
+      kernels::sgd(weight + at, grad + at, count, scale, l2, size);
+    });
+  each_tile([&](int64_t at, int64_t count) {
+    kernels::sgd_momentum(weight + at, grad + at, slot0 + at, count, scale, l2, size, momentum);
   });
 }
 

@@ -6,18 +6,21 @@
 
 namespace weft {
 
+PackedForms::PackedForms(const ResidentParam& param, const Shape& shape, std::byte* arena) {
+  for (const ResidentTensor& t : param.of(ResidentTensor::Role::packed))
+    forms[count++] = {.dtype = t.desc.dtype,
+                      .k = shape[t.transposed ? 1 : 0],
+                      .n = shape[t.transposed ? 0 : 1],
+                      .transposed = t.transposed,
+                      .data = arena + t.place.offset};
+}
+
 StoredWeight::StoredWeight(const ResidentParam& param, const Shape& shape, std::byte* arena)
     : dtype_(param.dtype) {
-  if (!param.only_packed()) {
-    if (param.value()) elements_ = arena + param.value().offset;
-    return;
-  }
-  for (const ResidentTensor& t : param.of(ResidentTensor::Role::packed))
-    packed_[packed_count_++] = {.dtype = t.desc.dtype,
-                                .k = shape[t.transposed ? 1 : 0],
-                                .n = shape[t.transposed ? 0 : 1],
-                                .transposed = t.transposed,
-                                .data = arena + t.place.offset};
+  if (param.only_packed())
+    packed_ = PackedForms(param, shape, arena);
+  else if (param.value())
+    elements_ = arena + param.value().offset;
 }
 
 void StoredWeight::write(int64_t first, std::span<const float> values) const {
@@ -26,8 +29,8 @@ void StoredWeight::write(int64_t first, std::span<const float> values) const {
   else if (elements_)
     kernels::to_bf16(values.data(), reinterpret_cast<kernels::Bf16*>(elements_) + first,
                      static_cast<int64_t>(values.size()));
-  for (size_t form = 0; form < packed_count_; ++form)
-    kernels::write_packed(packed_[form], first, values);
+  for (const kernels::PackedMatrix& form : packed_.all())
+    kernels::write_packed(form, first, values);
 }
 
 void StoredWeight::read(int64_t first, std::span<float> out) const {
@@ -37,7 +40,7 @@ void StoredWeight::read(int64_t first, std::span<float> out) const {
     kernels::from_bf16(reinterpret_cast<const kernels::Bf16*>(elements_) + first, out.data(),
                        static_cast<int64_t>(out.size()));
   else
-    kernels::read_packed(packed_.front(), first, out);
+    kernels::read_packed(packed(), first, out);
 }
 
 }  // namespace weft

@@ -11,21 +11,31 @@
 
 namespace weft {
 
+// The packed forms of a parameter on a rank, up to two of each type.
+struct PackedForms {
+  std::array<kernels::PackedMatrix, 4> forms = {};
+  size_t count = 0;
+
+  PackedForms() = default;
+  // `arena`: the memory of the rank.
+  PackedForms(const ResidentParam& param, const Shape& shape, std::byte* arena);
+  std::span<const kernels::PackedMatrix> all() const { return std::span(forms).first(count); }
+};
+
 class StoredWeight {
  public:
   StoredWeight() = default;
-  // `arena`: the memory of the rank.
   StoredWeight(const ResidentParam& param, const Shape& shape, std::byte* arena);
 
   // False: this rank does not store it.
-  explicit operator bool() const { return elements_ || packed_count_ > 0; }
+  explicit operator bool() const { return elements_ || packed_.count > 0; }
   // The elements in order; null if they are not stored so.
   float* floats() const {
     return dtype_ == DType::f32 ? reinterpret_cast<float*>(elements_) : nullptr;
   }
 
   // The first packed form, if there is no other; otherwise its data are null.
-  const kernels::PackedMatrix& packed() const { return packed_.front(); }
+  const kernels::PackedMatrix& packed() const { return packed_.forms.front(); }
 
   // The elements from `first` on. Written to all forms; as bf16, rounded to nearest even.
   void write(int64_t first, std::span<const float> values) const;
@@ -34,8 +44,7 @@ class StoredWeight {
  private:
   DType dtype_ = DType::f32;
   std::byte* elements_ = nullptr;  // null: packed_
-  std::array<kernels::PackedMatrix, 2> packed_ = {};
-  size_t packed_count_ = 0;
+  PackedForms packed_ = {};
 };
 
 }  // namespace weft

@@ -75,9 +75,7 @@ void Worker::bind() {
       out.push_back({arena_.data() + o.place.offset, o.desc.front()});
     return out;
   };
-  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
-    for (const ResidentTensor& t : p.of(ResidentTensor::Role::packed))
-      packed_of_[t.place.offset] = 0;
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) set_packed(p, false);
   for (const ModePlan& mode : plan_->modes) {
     if (!mode.present) continue;
     for (size_t v = 0; v < 2; ++v)
@@ -138,9 +136,9 @@ View Worker::delivered(const StepDescriptor& step, int32_t edge, int32_t micro_b
 }
 
 Worker::ParamMemory Worker::param(ParamId id) {
-  ++weights_made_;  // the caller may write
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
     if (p.param == id) {
+      set_packed(p, false);  // the caller may write
       ParamMemory out = memory_of(p);
       out.initial = &initial_;
       return out;
@@ -252,14 +250,13 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
         reduce(program(step.mode).buckets[static_cast<size_t>(job.program)], 0, 1);
       return {};
     case JobKind::update:
-      ++weights_made_;
       if (step.per_update == 0)
         update_weights(step.step, step.step, 0, 0, scale);
       else
         make_first(updates_at(versions(), step));
       return {};
     case JobKind::send_ties: return {};
-    case JobKind::finish: ++weights_made_; return {};  // values of other ranks may have arrived
+    case JobKind::finish: return {};
   }
   return {};
 }
@@ -346,8 +343,13 @@ Status Worker::run_fold(const ProgramCall& call, BoundCall& bound) {
   return find_op("concat")->forward(op);
 }
 
-// Kept copies are made again by the first call after an update. A weight that is stored only packed
-// is written so.
+void Worker::set_packed(const ResidentParam& param, bool packed) {
+  for (const ResidentTensor& t : param.of(ResidentTensor::Role::packed))
+    is_packed_[t.place.offset] = packed;
+}
+
+// Updates make kept copies again, and the first call after another change of the weight. A weight
+// that is stored only packed is written so.
 const void* Worker::packed_weight(const RankProgram& program, const ProgramCall& call,
                                   const BoundCall& bound, int32_t micro_batch) {
   if (!call.packed.place) return nullptr;
@@ -356,9 +358,9 @@ const void* Worker::packed_weight(const RankProgram& program, const ProgramCall&
   // BLIS reads the value faster.
   if (call.packed.dtype == DType::f32 && !gemm_is_fused()) return nullptr;
   if (call.packed.kept) {
-    uint64_t& made = packed_of_[call.packed.place.offset];
-    if (made == weights_made_) return out;
-    made = weights_made_;
+    bool& made = is_packed_[call.packed.place.offset];
+    if (made) return out;
+    made = true;
   }
   pack_weight(bound.weights.front(), call.packed, out);
   return out;

@@ -117,6 +117,7 @@ class Worker {
   const void* packed_weight(const RankProgram& program, const ProgramCall& call,
                             const BoundCall& bound, int32_t micro_batch);
   void pack_weight(const View& weight, const PackedOperand& packed, void* out);
+  void set_packed(const ResidentParam& param, bool packed);
   template <typename Visit>
   static void each_operand(const ProgramCall& call, BoundCall& bound, Visit&& visit);
   // Sets the addresses of the operands, and fills the copies of those that the call reads.
@@ -152,10 +153,8 @@ class Worker {
   std::span<Worker* const> local_;
   std::mutex feed_mutex_;  // batch_: held while a job copies from it
   const Batch* batch_ = nullptr;
-  // Packed copies of weights by their place in the arena: the value of weights_made_ when they were
-  // made. It changes with the weights.
-  std::unordered_map<int64_t, uint64_t> packed_of_;
-  uint64_t weights_made_ = 1;
+  // By place: whether the packed copy of a weight is that of its value.
+  std::unordered_map<int64_t, bool> is_packed_;
   std::vector<double> squares_;
   size_t owned_ = 0, summed_ = 0;  // parameters; squares of the last step
   JobTime last_time_;

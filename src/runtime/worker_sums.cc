@@ -89,8 +89,12 @@ void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part) {
 void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t to, double scale) {
   const OptimSettings& optim = plan_->config.optim;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
-    if (!p.updated) continue;
     const Param& param = plan_->model->param(p.param);
+    if (!p.updated) {
+      if (!param.training.frozen)
+        set_packed(p, false);  // the new value arrives before its next use
+      continue;
+    }
     const Shape& shape = param.shape;
     const ParamMemory memory = memory_of(p);
     const auto version = [&](int32_t number) {
@@ -104,8 +108,10 @@ void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t 
     const bool decays = optim.decay_all || shape.rank >= 2;
     const UpdateFactors factors{param.training.rate_factor,
                                 decays ? param.training.decay_factor : 0};
+    const PackedForms packed(p, shape, arena_.data());
     update(optim, step, made, scale, factors, shape.elements(), weight, memory.grad,
-           memory.slots[0], memory.slots[1], tiles_);
+           memory.slots[0], memory.slots[1], packed.all(), tiles_);
+    set_packed(p, true);
   }
 }
 

@@ -1,5 +1,6 @@
 // The update of 32 million parameters, one thread, against a triad a = b + s c over as many floats:
-// bytes per second that each reads and writes. The passes are timed in turn; the best rounds are
+// bytes per second that each reads and writes. "packed" also writes the two bf16 forms that
+// products read; "f32" the two float32 forms. The passes are timed in turn; the best rounds are
 // compared, since the machine may be shared.
 //
 //   build/tests/bench/bench_update [ROUNDS]     (9)
@@ -9,9 +10,11 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "bench/cpu_time.h"
 #include "kernels/fpenv.h"
+#include "kernels/packed.h"
 #include "kernels/tiles.h"
 #include "optim/optim.h"
 
@@ -19,6 +22,7 @@ namespace weft::bench {
 namespace {
 
 constexpr int64_t kParameters = int64_t{1} << 25;
+constexpr int64_t kRow = 1024;  // of the matrix of them
 
 // Untouched pages of zeros would all be one page in the cache.
 std::unique_ptr<float[]> floats(float value) {
@@ -26,6 +30,22 @@ std::unique_ptr<float[]> floats(float value) {
   std::fill_n(out.get(), kParameters, value);
   return out;
 }
+
+struct alignas(kPackedAlign) Line {
+  float at[kPackedAlign / sizeof(float)];
+};
+
+// Both packed forms of the matrix.
+struct Packed {
+  explicit Packed(DType dtype) : memory(2 * kLines, Line{{1}}) {
+    constexpr int64_t kRows = kParameters / kRow;
+    forms[0] = {dtype, kRows, kRow, false, memory.data()};
+    forms[1] = {dtype, kRow, kRows, true, memory.data() + kLines};
+  }
+  static constexpr size_t kLines = kParameters * sizeof(float) / sizeof(Line);
+  std::vector<Line> memory;
+  kernels::PackedMatrix forms[2];
+};
 
 struct Pass {
   const char* name;
@@ -49,13 +69,18 @@ int main(int argc, char** argv) {
   OptimSettings adamw;
   adamw.rule = Rule::adamw;
   double norm = 0;
+  const bench::Packed bf16(DType::bf16), f32(DType::f32);
+  const auto step = [&](std::span<const kernels::PackedMatrix> packed) {
+    update(adamw, 3, 3, 1, {}, n, w.get(), g.get(), m.get(), v.get(), packed, tiles);
+  };
   bench::Pass passes[] = {
       {"triad", 12,
        [&] {
          for (int64_t i = 0; i < n; ++i) w[i] = g[i] + 0.5f * m[i];
        }},
-      {"adamw", 28,
-       [&] { update(adamw, 3, 3, 1, {}, n, w.get(), g.get(), m.get(), v.get(), tiles); }},
+      {"adamw", 28, [&] { step({}); }},
+      {"packed", 32, [&] { step(bf16.forms); }},
+      {"f32", 36, [&] { step(f32.forms); }},
       {"norm", 4, [&] { norm += sum_of_squares(g.get(), n, partials.get(), tiles); }},
   };
   for (int i = 0; i < rounds; ++i)

@@ -48,12 +48,13 @@ struct Parameter {
     step_after(settings, step, step, scale, decay, grad, tiles);
   }
   void step_after(const OptimSettings& settings, uint64_t step, uint64_t made, double scale,
-                  bool decay, const std::vector<float>& grad, Tiles& tiles) {
+                  bool decay, const std::vector<float>& grad, Tiles& tiles,
+                  std::span<const kernels::PackedMatrix> packed = {}) {
     ComputeScope scope;
     update(settings, step, made, scale, {.decay = decay ? 1.0 : 0.0},
            static_cast<int64_t>(weight.size()), weight.data(), grad.data(),
            slots(settings) > 0 ? slot0.data() : nullptr,
-           slots(settings) > 1 ? slot1.data() : nullptr, tiles);
+           slots(settings) > 1 ? slot1.data() : nullptr, packed, tiles);
   }
 };
 
@@ -158,7 +159,7 @@ TEST(Optim, FactorsMultiplyRateAndDecay) {
         const ComputeScope scope;
         update(settings, step, step, 1, {.rate = 0.25, .decay = 8},
                static_cast<int64_t>(grad.size()), b.weight.data(), grad.data(), b.slot0.data(),
-               b.slot1.data(), serial);
+               b.slot1.data(), {}, serial);
       }
       EXPECT_EQ(a.weight, b.weight);
     }
@@ -188,6 +189,35 @@ TEST(Optim, EqualBitsForAnyNumberOfThreadsAndAnyAddress) {
     many.step(settings, 0, 1, true, std::vector<float>(70, 0.3f), serial);
     for (float w : many.weight) EXPECT_EQ(w, one.weight[0]);
   }
+}
+
+// The packed forms are those of the new weight, whatever its shape.
+TEST(Optim, NewWeightsArePacked) {
+  constexpr int64_t kShapes[][2] = {{1, 1}, {32, 64}, {31, 70}, {100, 33}, {700, 257}};
+  for (const auto& [rows, columns] : kShapes)
+    for (Rule rule : {Rule::sgd, Rule::adamw}) {
+      OptimSettings settings;
+      settings.rule = rule;
+      const auto n = static_cast<size_t>(rows * columns);
+      const std::vector<float> grad = random_floats(n, 2);
+      test::ThreadedTiles threads(2);
+      SerialTiles serial;
+      Parameter a(random_floats(n, 1)), b = a;
+      std::vector<std::vector<float>> memory;
+      std::vector<kernels::PackedMatrix> packed;
+      for (const DType dtype : {DType::f32, DType::bf16})
+        for (const bool transposed : {false, true}) {
+          memory.emplace_back(n + 64 * static_cast<size_t>(rows + columns + 64), 42.f);
+          packed.push_back({dtype, transposed ? columns : rows, transposed ? rows : columns,
+                            transposed, memory.back().data()});
+        }
+      a.step_after(settings, 0, 0, 1, true, grad, threads, packed);
+      b.step(settings, 0, 1, true, grad, serial);
+      EXPECT_EQ(a.weight, b.weight);
+      const std::vector<std::vector<float>> written = memory;
+      for (const kernels::PackedMatrix& matrix : packed) write_packed(matrix, 0, b.weight);
+      EXPECT_EQ(written, memory) << rows << 'x' << columns;
+    }
 }
 
 TEST(Optim, SumOfSquaresFoldsBlocksOf4096) {
