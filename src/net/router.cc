@@ -188,10 +188,10 @@ const char* end_of(const SocketEvent& handshake_error, bool encrypts) {
 
 }  // namespace
 
-void Router::refuse(Line& line, const std::string& why) {
+void Router::refuse(Line& line, std::string_view why) {
   if (line.refused || line.greeted || !accepting_) return;
   line.refused = true;
-  refused_(line.peer, why);
+  refused_(line.peer, std::string(why));
 }
 
 // The frame is in id_ and message_.

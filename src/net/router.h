@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "net/address.h"
@@ -79,7 +80,7 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
   };
   void read_events();
   Line* find_line(int descriptor);
-  void refuse(Line& line, const std::string& why);
+  void refuse(Line& line, std::string_view why);
   void refuse_frame(int descriptor);
   void close_line(Line& line, SocketEvent handshake_error);
   void forget_closed_lines();
