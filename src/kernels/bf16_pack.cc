@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/bf16_pack.cc"
@@ -10,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/bf16-inl.h"
+#include "kernels/packed.h"
 #include "kernels/ranges.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,9 +19,8 @@ namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kSide = 32;    // of a chunk
-constexpr int64_t kPairs = 16;   // in a column of a chunk, and columns in a block
-constexpr uintptr_t kLine = 64;  // bytes
+constexpr int64_t kSide = 32;   // of a chunk
+constexpr int64_t kPairs = 16;  // in a column of a chunk, and columns in a block
 
 // A chunk of the source: 32 rows of 32 bf16 values.
 struct Square {
@@ -52,7 +53,8 @@ template <typename T>
 HWY_INLINE void interleave(const T* x, int64_t stride, uint32_t* out) {
   for (int64_t r = 0; r < kPairs; ++r, x += 2 * stride)
     for (int64_t j = 0; j < kPairs; j += kLanes) {
-      const BitsVec first = read_bits(x + j), second = read_bits(x + stride + j);
+      const BitsVec first = read_bits(x + j);
+      const BitsVec second = read_bits(x + stride + j);
       hn::StoreU(hn::Or(hn::ShiftLeft<16>(second), first), BitsTag(), out + r * kPairs + j);
     }
 }
@@ -104,18 +106,15 @@ HWY_INLINE void make_pairs(const T* x, int64_t stride, Pairs& pairs) {
   interleave(x + kPairs, stride, pairs.at + kPairs * kPairs);
 }
 
-// A matrix that products of this call read.
-HWY_INLINE void write_chunk(const Pairs& pairs, const PackBf16<Bf16>&, Bf16* out) {
-  std::memcpy(out, pairs.at, sizeof(pairs));
-}
-
-// A weight, which is read later: it bypasses the caches.
-HWY_INLINE void write_chunk(const Pairs& pairs, const PackBf16<float>&, Bf16* out) {
-  const BitsTag d;
-  if (reinterpret_cast<uintptr_t>(out) % kLine != 0) {
+// Floats are a weight, which is read later: its chunks bypass the caches if they lie as that
+// requires. A product may read halves at once.
+template <typename T>
+HWY_INLINE void write_chunk(const Pairs& pairs, Bf16* out) {
+  if (std::is_same_v<T, Bf16> || reinterpret_cast<uintptr_t>(out) % kPackedAlign != 0) {
     std::memcpy(out, pairs.at, sizeof(pairs));
     return;
   }
+  const BitsTag d;
   auto* const to = reinterpret_cast<uint32_t*>(out);
   for (int64_t i = 0; i < kPairs * kSide; i += kLanes)
     hn::Stream(hn::Load(d, pairs.at + i), d, to + i);
@@ -138,7 +137,7 @@ HWY_INLINE void pack_chunk(const PackBf16<T>& g, int64_t panel, int64_t chunk) {
     read_square(g.b + p * g.stride + j, g.stride, depth, columns, square);
     make_pairs(square.at[0], kSide, pairs);
   }
-  write_chunk(pairs, g, g.out + panel * bf16_panel_elements(g.k) + chunk * kSide * kSide);
+  write_chunk<T>(pairs, g.out + panel * bf16_panel_elements(g.k) + chunk * kSide * kSide);
 }
 
 // Reads along the rows of the source, so that each is read once from memory.

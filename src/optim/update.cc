@@ -29,10 +29,11 @@ kernels::AdamStep adam_step(const OptimSettings& s, uint64_t made, double grad_s
   };
 }
 
-// Elements of a tile of whole rows, so many that write_packed() packs them together.
+// Elements of a tile of whole rows, as many as write_packed() packs together.
 int64_t tile_of_rows(const kernels::PackedMatrix& matrix) {
-  const int64_t width = kernels::width_of(matrix), step = kernels::kPackedRows;
-  return std::max<int64_t>(1, (tile_rows(width) + step - 1) / step) * step * width;
+  const int64_t width = kernels::width_of(matrix);
+  const int64_t groups = (tile_rows(width) + kernels::kPackedRows - 1) / kernels::kPackedRows;
+  return std::max<int64_t>(1, groups * kernels::kPackedRows * width);
 }
 
 }  // namespace

@@ -255,8 +255,8 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
       else
         make_first(updates_at(versions(), step));
       return {};
-    case JobKind::send_ties: return {};
-    case JobKind::finish: return {};
+    case JobKind::send_ties:
+    case JobKind::finish: return {};  // of the engine
   }
   return {};
 }

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "engine/steps.h"
+#include "kernels/gemm.h"
 #include "runtime/tensor_loops.h"
 #include "runtime/worker.h"
 
@@ -108,10 +109,12 @@ void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t 
     const bool decays = optim.decay_all || shape.rank >= 2;
     const UpdateFactors factors{param.training.rate_factor,
                                 decays ? param.training.decay_factor : 0};
-    const PackedForms packed(p, shape, arena_.data());
+    // Otherwise BLIS reads float32 weights in order.
+    const bool packs = gemm_is_fused();
+    const PackedForms packed = packs ? PackedForms(p, shape, arena_.data()) : PackedForms();
     update(optim, step, made, scale, factors, shape.elements(), weight, memory.grad,
            memory.slots[0], memory.slots[1], packed.all(), tiles_);
-    set_packed(p, true);
+    set_packed(p, packs);
   }
 }
 

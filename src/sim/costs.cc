@@ -55,10 +55,10 @@ StepBytes step_bytes(const Plan& plan, int32_t rank) {
     for (const ResidentTensor& t : accumulators) local += t.local && t.run < 0;
     out.clear += bytes * local;
     if (!p.updated) continue;
-    out.update +=
-        bytes * (3 + 2 * static_cast<double>(
-                             p.of(ResidentTensor::Role::state)
-                                 .size()));  // gradient read; weight and state read and written
+    // Gradient read; weight and state read and written; packed forms written.
+    out.update += bytes * (3 + 2 * static_cast<double>(p.of(ResidentTensor::Role::state).size()));
+    for (const ResidentTensor& t : p.of(ResidentTensor::Role::packed))
+      out.update += static_cast<double>(t.desc.bytes());
   }
   return out;
 }

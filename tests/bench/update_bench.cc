@@ -1,6 +1,6 @@
 // The update of 32 million parameters, one thread, against a triad a = b + s c over as many floats:
-// bytes per second that each reads and writes. "packed" also writes the two bf16 forms that
-// products read; "f32" the two float32 forms. The passes are timed in turn; the best rounds are
+// bytes per second that each reads and writes. "bf16" and "f32" also write both forms of the
+// weight that products of that type read. The passes are timed in turn; the best rounds are
 // compared, since the machine may be shared.
 //
 //   build/tests/bench/bench_update [ROUNDS]     (9)
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
          for (int64_t i = 0; i < n; ++i) w[i] = g[i] + 0.5f * m[i];
        }},
       {"adamw", 28, [&] { step({}); }},
-      {"packed", 32, [&] { step(bf16.forms); }},
+      {"bf16", 32, [&] { step(bf16.forms); }},
       {"f32", 36, [&] { step(f32.forms); }},
       {"norm", 4, [&] { norm += sum_of_squares(g.get(), n, partials.get(), tiles); }},
   };
