@@ -8,16 +8,13 @@
 #define WEFT_KERNELS_BF16_INL_H
 #endif
 
-#include "kernels/bf16.h"
 #include "kernels/map-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels {
 namespace HWY_NAMESPACE {
 
-using BitsTag = hn::RebindToUnsigned<FloatTag>;
 using BitsVec = hn::Vec<BitsTag>;
-using HalfTag = hn::Rebind<uint16_t, FloatTag>;
 using HalfVec = hn::Vec<HalfTag>;
 
 // v rounded to bf16, still in 32 bits. Computed with integers, so the mode does not matter.
@@ -34,11 +31,6 @@ HWY_INLINE HalfVec round_vector(FloatVec v) {
   return hn::DemoteTo(HalfTag(), hn::BitCast(hn::RebindToSigned<FloatTag>(), round_bits(v)));
 }
 
-HWY_INLINE FloatVec widen(HalfVec v) {
-  const BitsTag d;
-  return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(d, v)));
-}
-
 // out[i] = x[i], rounded, for i < n.
 HWY_INLINE void round_row(const float* x, Bf16* out, int64_t n) {
   int64_t i = 0;
@@ -53,12 +45,8 @@ HWY_INLINE void round_row(const float* x, Bf16* out, int64_t n) {
 // out[i] = x[i], exactly, for i < n.
 HWY_INLINE void widen_row(const Bf16* x, float* out, int64_t n) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    hn::StoreU(widen(hn::LoadU(HalfTag(), x + i)), FloatTag(), out + i);
-  if (i == n) return;
-  HWY_ALIGN Bf16 rest[kLanes] = {};
-  std::memcpy(rest, x + i, static_cast<size_t>(n - i) * sizeof(Bf16));
-  store_tail(widen(hn::Load(HalfTag(), rest)), out + i, n - i);
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(load(x + i, kLanes), FloatTag(), out + i);
+  if (i < n) store_tail(load(x + i, n - i), out + i, n - i);
 }
 
 }  // namespace HWY_NAMESPACE

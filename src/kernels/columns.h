@@ -3,9 +3,12 @@
 
 #include <cstdint>
 
+#include "kernels/bf16.h"
+
 namespace weft::kernels {
 
 // acc[j] += the sum over i of x[i * stride + j], i ascending, for j < columns.
 void add_column_sums(const float* x, int64_t rows, int64_t columns, int64_t stride, float* acc);
+void add_column_sums(const Bf16* x, int64_t rows, int64_t columns, int64_t stride, float* acc);
 
 }  // namespace weft::kernels

@@ -83,6 +83,9 @@ void binary_cross_entropy_grad(const float* x, const float* target, float factor
 double sum_below(const float* x, float top, int64_t n) {
   return sum(n, [x, top](int64_t i) { return double{top} - double{x[i]}; });
 }
+double sum_below(const Bf16* x, float top, int64_t n) {
+  return sum(n, [x, top](int64_t i) { return double{top} - double{to_float(x[i])}; });
+}
 
 }  // namespace weft::kernels
 #endif

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/bf16.h"
+
 namespace weft::kernels {
 
 // Sum of (a - b)^2.
@@ -14,5 +16,6 @@ void binary_cross_entropy_grad(const float* x, const float* target, float factor
                                int64_t n);
 // Sum of top - x.
 double sum_below(const float* x, float top, int64_t n);
+double sum_below(const Bf16* x, float top, int64_t n);
 
 }  // namespace weft::kernels

@@ -16,6 +16,8 @@
 
 #include <hwy/highway.h>
 
+#include "kernels/bf16.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels {
 namespace HWY_NAMESPACE {
@@ -24,6 +26,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using FloatTag = hn::CappedTag<float, 16>;
 using FloatVec = hn::Vec<FloatTag>;
+using BitsTag = hn::RebindToUnsigned<FloatTag>;
+using HalfTag = hn::Rebind<Bf16, FloatTag>;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 constexpr int64_t kFolds = 32;
 constexpr int64_t kFoldVecs = kFolds / kLanes;
@@ -103,6 +107,18 @@ HWY_INLINE FloatVec load(const float* p, int64_t count) {
   return count == kLanes ? hn::LoadU(FloatTag(), p) : load_tail(p, count);
 }
 
+HWY_INLINE FloatVec widen(hn::Vec<HalfTag> v) {
+  return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(BitsTag(), v)));
+}
+
+// `count` bf16 numbers at p, exactly.
+HWY_INLINE FloatVec load(const Bf16* p, int64_t count) {
+  if (count == kLanes) return widen(hn::LoadU(HalfTag(), p));
+  HWY_ALIGN Bf16 lanes[kLanes] = {};
+  std::memcpy(lanes, p, static_cast<size_t>(count) * sizeof(Bf16));
+  return widen(hn::Load(HalfTag(), lanes));
+}
+
 // Sum over i < n of term(i, count), where term makes the vector of elements i .. i + count - 1
 // (load() reads them).
 template <typename F>
@@ -127,16 +143,17 @@ HWY_INLINE float sum2(const float* a, const float* b, int64_t n, const F& f) {
                     HWY_ATTR { return f(load(a + i, count), load(b + i, count)); });
 }
 
-// The greatest of n floats; -infinity when there is none.
-HWY_INLINE float maximum(const float* x, int64_t n) {
+// The greatest of n numbers; -infinity when there is none.
+template <typename T>
+HWY_INLINE float maximum(const T* x, int64_t n) {
   const FloatTag d;
   const FloatVec least = hn::Neg(hn::Inf(d));
   FloatVec top = least;
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) top = hn::Max(top, hn::LoadU(d, x + i));
+  for (; i + kLanes <= n; i += kLanes) top = hn::Max(top, load(x + i, kLanes));
   if (i < n) {
     const auto mask = hn::FirstN(d, static_cast<size_t>(n - i));
-    top = hn::Max(top, hn::IfThenElse(mask, load_tail(x + i, n - i), least));
+    top = hn::Max(top, hn::IfThenElse(mask, load(x + i, n - i), least));
   }
   return hn::GetLane(hn::MaxOfLanes(d, top));
 }

@@ -76,8 +76,8 @@ void norm_grad(const float* x, const float* gamma, const float* dy, const float*
 
 // Vecs vectors of columns, of which `columns` are there. Rows are summed in blocks of 32, so that
 // the error grows slowly.
-template <int Vecs>
-HWY_INLINE void gamma_columns(const float* x, const float* dy, const float* mean, const float* rstd,
+template <int Vecs, typename T>
+HWY_INLINE void gamma_columns(const T* x, const T* dy, const float* mean, const float* rstd,
                               int64_t rows, int64_t n, int64_t columns, float* acc) {
   FloatVec total[Vecs];
   for (auto& t : total) t = hn::Zero(FloatTag());
@@ -99,14 +99,24 @@ HWY_INLINE void gamma_columns(const float* x, const float* dy, const float* mean
     store_tail(hn::Add(load(acc + v * kLanes, count), total[v]), acc + v * kLanes, count);
 }
 
-void norm_gamma(const float* x, const float* dy, const float* mean, const float* rstd, int64_t rows,
-                int64_t n, int64_t begin, int64_t end, float* acc) {
+template <typename T>
+HWY_INLINE void add_gamma(const T* x, const T* dy, const float* mean, const float* rstd,
+                          int64_t rows, int64_t n, int64_t begin, int64_t end, float* acc) {
   constexpr int kVecs = 4;
   int64_t c = begin;
   for (; c + kVecs * kLanes <= end; c += kVecs * kLanes)
     gamma_columns<kVecs>(x + c, dy + c, mean, rstd, rows, n, kVecs * kLanes, acc + c);
   for (; c < end; c += kLanes)
     gamma_columns<1>(x + c, dy + c, mean, rstd, rows, n, HWY_MIN(kLanes, end - c), acc + c);
+}
+
+void gamma_of_floats(const float* x, const float* dy, const float* mean, const float* rstd,
+                     int64_t rows, int64_t n, int64_t begin, int64_t end, float* acc) {
+  add_gamma(x, dy, mean, rstd, rows, n, begin, end, acc);
+}
+void gamma_of_bf16(const Bf16* x, const Bf16* dy, const float* mean, const float* rstd,
+                   int64_t rows, int64_t n, int64_t begin, int64_t end, float* acc) {
+  add_gamma(x, dy, mean, rstd, rows, n, begin, end, acc);
 }
 
 void row_sums(const float* x, int64_t rows, int64_t n, float* out) {
@@ -125,7 +135,8 @@ namespace weft::kernels {
 HWY_EXPORT(layer_norm);
 HWY_EXPORT(rms_norm);
 HWY_EXPORT(norm_grad);
-HWY_EXPORT(norm_gamma);
+HWY_EXPORT(gamma_of_floats);
+HWY_EXPORT(gamma_of_bf16);
 HWY_EXPORT(row_sums);
 
 void layer_norm(const float* x, const float* gamma, const float* beta, float eps, int64_t rows,
@@ -142,7 +153,11 @@ void norm_grad(const float* x, const float* gamma, const float* dy, const float*
 }
 void norm_gamma(const float* x, const float* dy, const float* mean, const float* rstd, int64_t rows,
                 int64_t n, int64_t begin, int64_t end, float* acc) {
-  HWY_DYNAMIC_DISPATCH(norm_gamma)(x, dy, mean, rstd, rows, n, begin, end, acc);
+  HWY_DYNAMIC_DISPATCH(gamma_of_floats)(x, dy, mean, rstd, rows, n, begin, end, acc);
+}
+void norm_gamma(const Bf16* x, const Bf16* dy, const float* mean, const float* rstd, int64_t rows,
+                int64_t n, int64_t begin, int64_t end, float* acc) {
+  HWY_DYNAMIC_DISPATCH(gamma_of_bf16)(x, dy, mean, rstd, rows, n, begin, end, acc);
 }
 void row_sums(const float* x, int64_t rows, int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(row_sums)(x, rows, n, out);

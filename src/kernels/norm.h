@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/bf16.h"
+
 namespace weft::kernels {
 
 // out = (x - mean) rstd gamma + beta, where rstd = 1 / sqrt(variance + eps); mean and rstd are
@@ -18,6 +20,8 @@ void norm_grad(const float* x, const float* gamma, const float* dy, const float*
                const float* rstd, int64_t rows, int64_t n, float* dx);
 // acc[c] += sum over rows of dy (x - mean) rstd, for columns [begin, end)
 void norm_gamma(const float* x, const float* dy, const float* mean, const float* rstd, int64_t rows,
+                int64_t n, int64_t begin, int64_t end, float* acc);
+void norm_gamma(const Bf16* x, const Bf16* dy, const float* mean, const float* rstd, int64_t rows,
                 int64_t n, int64_t begin, int64_t end, float* acc);
 
 // out[r] = sum of x[r, :]

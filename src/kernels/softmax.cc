@@ -38,7 +38,8 @@ void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, floa
   }
 }
 
-void log_sum_exp(const float* x, int64_t rows, int64_t n, float* top, float* log) {
+template <typename T>
+HWY_INLINE void logs(const T* x, int64_t rows, int64_t n, float* top, float* log) {
   for (int64_t r = 0; r < rows; ++r, x += n) {
     top[r] = maximum(x, n);
     const FloatVec shift = constant(top[r]);
@@ -46,6 +47,13 @@ void log_sum_exp(const float* x, int64_t rows, int64_t n, float* top, float* log
                                    HWY_ATTR { return vexp(hn::Sub(load(x + i, count), shift)); });
     log[r] = hn::GetLane(vlog(constant(total)));
   }
+}
+
+void logs_of_floats(const float* x, int64_t rows, int64_t n, float* top, float* log) {
+  logs(x, rows, n, top, log);
+}
+void logs_of_bf16(const Bf16* x, int64_t rows, int64_t n, float* top, float* log) {
+  logs(x, rows, n, top, log);
 }
 
 void log_sum_exp_grad(const float* x, float top, float log, float factor, int64_t n, float* dx) {
@@ -65,7 +73,8 @@ namespace weft::kernels {
 
 HWY_EXPORT(softmax);
 HWY_EXPORT(softmax_grad);
-HWY_EXPORT(log_sum_exp);
+HWY_EXPORT(logs_of_floats);
+HWY_EXPORT(logs_of_bf16);
 HWY_EXPORT(log_sum_exp_grad);
 
 void softmax(const float* x, int64_t rows, int64_t n, float* out) {
@@ -75,7 +84,10 @@ void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, floa
   HWY_DYNAMIC_DISPATCH(softmax_grad)(y, dy, rows, n, dx);
 }
 void log_sum_exp(const float* x, int64_t rows, int64_t n, float* top, float* log) {
-  HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, rows, n, top, log);
+  HWY_DYNAMIC_DISPATCH(logs_of_floats)(x, rows, n, top, log);
+}
+void log_sum_exp(const Bf16* x, int64_t rows, int64_t n, float* top, float* log) {
+  HWY_DYNAMIC_DISPATCH(logs_of_bf16)(x, rows, n, top, log);
 }
 void log_sum_exp_grad(const float* x, float top, float log, float factor, int64_t n, float* dx) {
   HWY_DYNAMIC_DISPATCH(log_sum_exp_grad)(x, top, log, factor, n, dx);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/free_scratch.h"
+#include "kernels/ranges.h"
 #include "lowering/parameters.h"
 #include "lowering/static_allocator.h"
 
@@ -116,7 +118,16 @@ Shapes::Shapes(const Model& model, const PlanConfig& config)
     // op need not support 0 samples.
     inferred_[1].push_back(config.short_size > 0 ? model.infer(n, config.short_size)
                                                  : inferred_[0].back());
+    by_rows_.push_back(values_ == DType::bf16 && is_by_rows(model.node(n)));
   }
+}
+
+bool Shapes::is_by_rows(const Node& node) const {
+  if (node.is_input()) return false;
+  std::vector<Desc> in, weights;
+  for (const NodeId id : node.in) in.push_back(of(id, 0).out);
+  for (const ParamId id : node.weights) weights.push_back(model_->param(id).desc());
+  return node.op->by_rows(node.attrs, in, weights);
 }
 
 Desc Shapes::desc(const StepGraph& graph, TensorId t, size_t variant) const {
@@ -152,18 +163,77 @@ int64_t Shapes::packed_scratch(const StepCall& call) const {
   return padded_bytes(packed_desc(DType::bf16, weight, multiplies_transposed(node, call.kind)));
 }
 
-int64_t Shapes::bytes_of_copy(const StepCall& call, const Desc& stored, bool written) const {
-  if (!takes_bf16(call))
-    return stored.dtype == DType::bf16 ? padded_bytes({DType::f32, stored.shape}) : 0;
-  return stored.dtype == DType::f32 && !written ? padded_bytes({DType::bf16, stored.shape}) : 0;
+bool Shapes::sums_bf16(const StepGraph& graph, const StepCall& call) const {
+  if (folds(call.kind)) return false;
+  const Op& op = *model_->node(call.node).op;
+  const bool sums =
+      call.kind == CallKind::weight_grad || (call.kind == CallKind::forward && op.is_loss());
+  if (!sums || !op.sums_bf16()) return false;
+  bool all = true;
+  each_tensor(call, [&](TensorId t, bool written) {
+    const bool is_stash = graph.tensors[static_cast<size_t>(t)].role == StepTensor::Role::stash;
+    if (!written && !is_stash && desc(graph, t, 0).dtype == DType::f32) all = false;
+  });
+  return all;
+}
+
+bool Shapes::is_by_rows(const StepCall& call) const {
+  if (folds(call.kind)) return call.kind == CallKind::add;
+  if (call.kind == CallKind::weight_grad) return false;
+  const bool is_loss = model_->node(call.node).op->is_loss();
+  return by_rows_[static_cast<size_t>(call.node)] && !(call.kind == CallKind::forward && is_loss);
+}
+
+int64_t Shapes::rows_of(const StepCall& call) const {
+  const NodeId first = folds(call.kind) ? call.node : model_->node(call.node).in.front();
+  const Shape& shape = of(first, 0).out.shape;
+  return std::max<int64_t>(1, shape.elements(0, shape.rank - 1));
+}
+
+int64_t Shapes::rows_of_block(const StepGraph& graph, const StepCall& call) const {
+  const int64_t rows = rows_of(call);
+  int64_t widest = 0;
+  each_tensor(call, [&](TensorId t, bool) {
+    widest = std::max(widest, desc(graph, t, 0).elements() / rows);
+  });
+  return std::min(rows, tile_rows(widest));
+}
+
+int64_t Shapes::bytes_of_copy(const StepGraph& graph, const StepCall& call, const Desc& stored,
+                              bool written) const {
+  if (takes_bf16(call))
+    return stored.dtype == DType::f32 && !written ? padded_bytes({DType::bf16, stored.shape}) : 0;
+  if (stored.dtype != DType::bf16 || sums_bf16(graph, call)) return 0;
+  if (!is_by_rows(call)) return padded_bytes({DType::f32, stored.shape});
+  return padded_bytes(
+      {DType::f32, {rows_of_block(graph, call), stored.elements() / rows_of(call)}});
+}
+
+int64_t Shapes::bytes_of_part(const StepGraph& graph, const StepCall& call) const {
+  int64_t out = sum_of_bytes(op_scratch(call), packed_scratch(call));
+  each_tensor(call, [&](TensorId t, bool written) {
+    out = sum_of_bytes(out, bytes_of_copy(graph, call, desc(graph, t, 0), written));
+  });
+  return out;
+}
+
+RowBlocks Shapes::row_blocks(const StepGraph& graph, const StepCall& call) const {
+  if (!is_by_rows(call)) return {};
+  bool converts = false;
+  each_tensor(call, [&](TensorId t, bool) {
+    converts = converts || desc(graph, t, 0).dtype == DType::bf16;
+  });
+  if (!converts) return {};
+  const int64_t rows = rows_of_block(graph, call);
+  return {.rows = rows,
+          .parts = std::min(kMostParts, (rows_of(call) + rows - 1) / rows),
+          .bytes = bytes_of_part(graph, call)};
 }
 
 int64_t Shapes::scratch(const StepGraph& graph, const StepCall& call) const {
-  int64_t out = sum_of_bytes(op_scratch(call), packed_scratch(call));
-  each_tensor(call, [&](TensorId t, bool written) {
-    out = sum_of_bytes(out, bytes_of_copy(call, desc(graph, t, 0), written));
-  });
-  return out;
+  if (const RowBlocks blocks = row_blocks(graph, call))
+    return bytes_of_many(blocks.bytes, blocks.parts);
+  return bytes_of_part(graph, call);
 }
 
 StageHoldings holdings_of(const StageWork& work, const StageTraffic& traffic, const Model& model,

@@ -24,24 +24,35 @@ class Shapes {
   // As the tensor is stored.
   Desc desc(const StepGraph& graph, TensorId t, size_t variant) const;
   // The memory that a call needs while it runs: that of its op, a packed weight that is not kept,
-  // and copies of operands.
+  // and copies of operands; by blocks of rows, so much for each part.
   int64_t scratch(const StepGraph& graph, const StepCall& call) const;
+  RowBlocks row_blocks(const StepGraph& graph, const StepCall& call) const;
   // These parts, aligned.
   int64_t op_scratch(const StepCall& call) const;
   int64_t packed_scratch(const StepCall& call) const;
   // Of the copy of an operand, if the call does not use the type in which it is stored; otherwise
   // 0.
-  int64_t bytes_of_copy(const StepCall& call, const Desc& stored, bool written) const;
+  int64_t bytes_of_copy(const StepGraph& graph, const StepCall& call, const Desc& stored,
+                        bool written) const;
 
  private:
   Desc computed(const StepTensor& tensor, size_t variant) const;
   // Whether the call is a product of bf16 tensors.
   bool takes_bf16(const StepCall& call) const;
+  // Whether it sums over rows of tensors that are all bf16, as they are.
+  bool sums_bf16(const StepGraph& graph, const StepCall& call) const;
+  // Whether the call can be made for some rows at a time; how many there are, and in a block.
+  bool is_by_rows(const Node& node) const;
+  bool is_by_rows(const StepCall& call) const;
+  int64_t rows_of(const StepCall& call) const;
+  int64_t rows_of_block(const StepGraph& graph, const StepCall& call) const;
+  int64_t bytes_of_part(const StepGraph& graph, const StepCall& call) const;
 
   const Model* model_ = nullptr;
   DType values_ = DType::f32;
   bool keeps_packed_ = false;
   std::vector<Inferred> inferred_[2];
+  std::vector<bool> by_rows_;  // per node: of its op, with bf16 values
 };
 
 // Tensors of a stage that are acquired and released together. They have one place for each

@@ -142,7 +142,8 @@ class RankWriter {
       if (t < 0) return {};
       PlacedOperand o{place(stage, t, work(stage).second(phase, t, written)),
                       {desc(t, 0), desc(t, 1)}};
-      if (const int64_t bytes = shapes_.bytes_of_copy(call, o.desc[0], written); bytes > 0) {
+      if (const int64_t bytes = shapes_.bytes_of_copy(mode_.graph, call, o.desc[0], written);
+          bytes > 0) {
         o.converted = scratch->second;
         o.converted.offset += copies;
         copies += bytes;
@@ -165,6 +166,7 @@ class RankWriter {
                     .opens = true,
                     .closes = true,
                     .clears = false,
+                    .blocks = shapes_.row_blocks(mode_.graph, call),
                     .scratch = {}};
     if (scratch != scratches.end()) out.scratch = scratch->second;
     for (TensorId t : call.in) out.in.push_back(operand(t, false));

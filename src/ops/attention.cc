@@ -23,8 +23,8 @@
 // the op without positions, as does a window of t or more; and so does each sequence of a packed
 // sample that begins at a multiple of kTileColumns, if blocks have kBlockRows rows and there is no
 // dropout. In other sequences the order of some sums differs. Heads of keys of all samples are
-// dealt to at most kGroups groups; their heads of queries, and the blocks of these, run one after
-// another.
+// dealt to at most kMostParts groups; their heads of queries, and the blocks of these, run one
+// after another.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <bit>
 
+#include "kernels/free_scratch.h"
 #include "ops/op.h"
 
 namespace weft::attention {
 
-inline constexpr int64_t kGroups = 16;
 inline constexpr int64_t kBlockRows = 64;
 inline constexpr int64_t kBlockElements =
     131072;                                // a block has fewer rows where t is above 2048 ..
@@ -58,7 +56,7 @@ struct Sizes {
     const int64_t affordable = kBlockElements / std::max<int64_t>(1, rows) / 16 * 16;
     return std::clamp(std::min(affordable, padded(rows)), kLeastRows, kBlockRows);
   }
-  int64_t groups() const { return std::min(kGroups, key_heads_in_all()); }
+  int64_t groups() const { return std::min(kMostParts, key_heads_in_all()); }
   // Keys and values, two blocks of scores, two of rows of q, dout or a result, one of capped
   // scores.
   int64_t group_floats() const {
@@ -120,24 +118,6 @@ inline Head head_of(const Call& call, const Sizes& s, int64_t index) {
   }
   return h;
 }
-
-// Deals out parts of scratch to the groups that run at the same time. Which part a group gets does
-// not affect results. The first free one is the one that is most likely in a cache.
-class FreeScratch {
- public:
-  explicit FreeScratch(int64_t parts) : free_((uint32_t{1} << parts) - 1) {}
-
-  int take() {
-    uint32_t free = free_.load(std::memory_order_relaxed);
-    while (!free_.compare_exchange_weak(free, free & (free - 1), std::memory_order_acquire,
-                                        std::memory_order_relaxed)) {}
-    return std::countr_zero(free);
-  }
-  void give_back(int part) { free_.fetch_or(uint32_t{1} << part, std::memory_order_release); }
-
- private:
-  std::atomic<uint32_t> free_;  // a bit per part
-};
 
 // Calls body(head, scratch) for every head. Heads that share keys and values follow one another
 // with the same scratch.

@@ -1,6 +1,7 @@
 // add, sub, mul, div: element by element with broadcasting (broadcast.h). add takes 2 to 16
 // operands and adds them from the first to the last. The last operand of add, sub and mul may be a
 // parameter.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/elementwise.h"
@@ -51,6 +52,13 @@ class Binary final : public Op {
   }
   Uses uses_weight(const Attrs&) const override {
     return {.in = function_.uses_in_weight, .out = false, .stash = false};
+  }
+
+  bool by_rows(const Attrs&, std::span<const Desc> in,
+               std::span<const Desc> weights) const override {
+    const auto is_first = [&in](const Desc& desc) { return desc.shape == in[0].shape; };
+    return std::all_of(in.begin(), in.end(), is_first) &&
+           (weights.empty() || weights[0].shape.rank <= 1);
   }
 
   Cost cost(const Attrs&, std::span<const Desc> in, std::span<const Desc> weights,

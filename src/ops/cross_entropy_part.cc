@@ -40,6 +40,9 @@ class CrossEntropyPart final : public Op {
 
   bool differentiable(int port) const override { return port == 0; }
   Uses uses_input(const Attrs&) const override { return {.in = 0b11, .out = false, .stash = true}; }
+  bool by_rows(const Attrs&, std::span<const Desc>, std::span<const Desc>) const override {
+    return true;
+  }
 
   Cost cost(const Attrs&, std::span<const Desc> in, std::span<const Desc>,
             const Desc&) const override {

@@ -53,6 +53,9 @@ class ElementwiseLoss final : public Op {
   Uses uses_input(const Attrs&) const override {
     return {.in = 0b11, .out = false, .stash = false};
   }
+  bool by_rows(const Attrs&, std::span<const Desc>, std::span<const Desc>) const override {
+    return true;
+  }
 
   Cost cost(const Attrs&, std::span<const Desc> in, std::span<const Desc>,
             const Desc&) const override {

@@ -7,6 +7,7 @@
 #include "kernels/gemm.h"
 #include "kernels/ranges.h"
 #include "ops/check.h"
+#include "ops/stored.h"
 
 namespace weft {
 
@@ -90,6 +91,8 @@ class Linear final : public Op {
   // The weight is at hand for I in any case.
   Uses uses_weight(const Attrs&) const override { return {.in = 1, .out = false, .stash = false}; }
 
+  bool sums_bf16() const override { return true; }
+
   bool writes_sum(int weight) const override { return weight == 0; }
 
   Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights,
@@ -145,8 +148,10 @@ class Linear final : public Op {
     const Sizes s(*call.attrs, call.in[0].desc, call.weights[0].desc);
     if (call.weight == 1) {
       for_ranges(*call.tiles, s.out, kColumns, [&](int64_t begin, int64_t end) {
-        kernels::add_column_sums(call.dout.f32() + begin, s.rows, end - begin, s.out,
-                                 call.acc.f32() + begin);
+        with_elements(call.dout, [&](const auto* dout) {
+          kernels::add_column_sums(dout + begin, s.rows, end - begin, s.out,
+                                   call.acc.f32() + begin);
+        });
       });
       return {};
     }

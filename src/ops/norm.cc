@@ -13,6 +13,7 @@
 #include "kernels/norm.h"
 #include "kernels/ranges.h"
 #include "ops/check.h"
+#include "ops/stored.h"
 
 namespace weft {
 
@@ -61,6 +62,10 @@ class Norm final : public Op {
 
   Uses uses_input(const Attrs&) const override { return {.in = 1, .out = false, .stash = true}; }
   Uses uses_weight(const Attrs&) const override { return {.in = 1, .out = false, .stash = true}; }
+  bool by_rows(const Attrs&, std::span<const Desc>, std::span<const Desc>) const override {
+    return true;
+  }
+  bool sums_bf16() const override { return true; }
 
   Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>,
             const Desc& out) const override {
@@ -100,11 +105,14 @@ class Norm final : public Op {
     const auto [rows, n] = size(call.dout, call.acc);
     for_ranges(*call.tiles, n, kColumns, [&, rows = rows, n = n](int64_t begin, int64_t end) {
       if (call.weight == 0)
-        kernels::norm_gamma(call.in[0].f32(), call.dout.f32(), mean(call, 0), rstd(call), rows, n,
-                            begin, end, call.acc.f32());
+        with_elements(call.in[0], call.dout, [&](const auto* x, const auto* dout) {
+          kernels::norm_gamma(x, dout, mean(call, 0), rstd(call), rows, n, begin, end,
+                              call.acc.f32());
+        });
       else
-        kernels::add_column_sums(call.dout.f32() + begin, rows, end - begin, n,
-                                 call.acc.f32() + begin);
+        with_elements(call.dout, [&](const auto* dout) {
+          kernels::add_column_sums(dout + begin, rows, end - begin, n, call.acc.f32() + begin);
+        });
     });
     return {};
   }

@@ -213,6 +213,19 @@ class Op {
     (void)attrs;
     return false;
   }
+  // Whether forward, unless it is a loss, and input_grad compute each row of their results only
+  // from the same row of their operands. Rows are numbered by the dimensions of input 0 but the
+  // last; all tensors of the call have these first. Then a call can be made for some rows, as
+  // tensors [rows,
+  // ..], and with bf16 values only these are converted at a time.
+  virtual bool by_rows(const Attrs& attrs, std::span<const Desc> in,
+                       std::span<const Desc> weights) const {
+    (void)attrs, (void)in, (void)weights;
+    return false;
+  }
+  // Whether forward of a loss, and weight_grad of other weights than those of products, also take
+  // inputs and dout that are bf16, all of them. Other calls get float32 copies.
+  virtual bool sums_bf16() const { return false; }
   // Weight 0 is only copied into the output, so that an output in bf16 is the same if the weight is
   // bf16. Forward reads it by copy_weight() only: it may be bf16, or packed.
   virtual bool copies_weight() const { return false; }

@@ -22,6 +22,9 @@ class Scale final : public Op {
       return Status(Code::invalid, cat("factor is ", attrs.factor, ", expected a finite number"));
     return Inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
   }
+  bool by_rows(const Attrs&, std::span<const Desc>, std::span<const Desc>) const override {
+    return true;
+  }
 
   Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>,
             const Desc& out) const override {

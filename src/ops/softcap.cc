@@ -21,6 +21,9 @@ class Softcap final : public Op {
   }
 
   Uses uses_input(const Attrs&) const override { return {.in = 0, .out = true, .stash = false}; }
+  bool by_rows(const Attrs&, std::span<const Desc>, std::span<const Desc>) const override {
+    return true;
+  }
 
   Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>,
             const Desc& out) const override {

@@ -9,6 +9,7 @@
 #include "kernels/ranges.h"
 #include "kernels/softmax.h"
 #include "ops/check.h"
+#include "ops/stored.h"
 #include "ops/targets.h"
 
 namespace weft {
@@ -46,6 +47,10 @@ class SoftmaxCrossEntropy final : public Op {
   Uses uses_input(const Attrs&) const override { return {.in = 0b11, .out = false, .stash = true}; }
 
   double count(const View& targets) const override { return count_targets(targets); }
+  bool by_rows(const Attrs&, std::span<const Desc>, std::span<const Desc>) const override {
+    return true;
+  }
+  bool sums_bf16() const override { return true; }
 
   Cost cost(const Attrs&, std::span<const Desc> in, std::span<const Desc>,
             const Desc&) const override {
@@ -55,26 +60,7 @@ class SoftmaxCrossEntropy final : public Op {
 
   Status forward(const Call& call) const override {
     WEFT_TRY(check_targets(call.in[1], 1, call.in[0].desc.shape.last()));
-    const int64_t n = call.in[0].desc.shape.last(), rows = call.in[1].desc.elements();
-    const float* logits = call.in[0].f32();
-    const int32_t* targets = call.in[1].i32();
-    float *top = call.stash[0].f32(), *log = call.stash[1].f32();
-    const double smoothing = call.attrs->factor;
-    double* below = static_cast<double*>(call.scratch);  // per row: the sum of top - logit
-    for_ranges(*call.tiles, rows, tile_rows(n), [&](int64_t begin, int64_t end) {
-      kernels::log_sum_exp(logits + begin * n, end - begin, n, top + begin, log + begin);
-      for (int64_t r = begin; smoothing > 0 && r < end; ++r)
-        below[r] = kernels::sum_below(logits + r * n, top[r], n);
-    });
-    double sum = 0;
-    for (int64_t r = 0; r < rows; ++r) {
-      if (targets[r] < 0) continue;
-      double distance = double{top[r]} - double{logits[r * n + targets[r]]};
-      if (smoothing > 0)
-        distance = (1 - smoothing) * distance + smoothing * (below[r] / static_cast<double>(n));
-      sum += distance + double{log[r]};
-    }
-    *call.out.as<double>() = sum;
+    with_elements(call.in[0], [&call](const auto* logits) { sum_losses(call, logits); });
     return {};
   }
 
@@ -102,6 +88,30 @@ class SoftmaxCrossEntropy final : public Op {
                  }
                });
     return {};
+  }
+
+ private:
+  template <typename T>
+  static void sum_losses(const Call& call, const T* logits) {
+    const int64_t n = call.in[0].desc.shape.last(), rows = call.in[1].desc.elements();
+    const int32_t* targets = call.in[1].i32();
+    float *top = call.stash[0].f32(), *log = call.stash[1].f32();
+    const double smoothing = call.attrs->factor;
+    double* below = static_cast<double*>(call.scratch);  // per row: the sum of top - logit
+    for_ranges(*call.tiles, rows, tile_rows(n), [&](int64_t begin, int64_t end) {
+      kernels::log_sum_exp(logits + begin * n, end - begin, n, top + begin, log + begin);
+      for (int64_t r = begin; smoothing > 0 && r < end; ++r)
+        below[r] = kernels::sum_below(logits + r * n, top[r], n);
+    });
+    double sum = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      if (targets[r] < 0) continue;
+      double distance = double{top[r]} - double{as_float(logits[r * n + targets[r]])};
+      if (smoothing > 0)
+        distance = (1 - smoothing) * distance + smoothing * (below[r] / static_cast<double>(n));
+      sum += distance + double{log[r]};
+    }
+    *call.out.as<double>() = sum;
   }
 };
 

@@ -36,6 +36,9 @@ class Unary final : public Op {
             .out = function_.saved == Saved::output,
             .stash = false};
   }
+  bool by_rows(const Attrs&, std::span<const Desc>, std::span<const Desc>) const override {
+    return true;
+  }
 
   Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>,
             const Desc& out) const override {

@@ -121,7 +121,17 @@ struct Place {
 struct PlacedOperand {
   Place place;
   std::array<Desc, 2> desc;  // as it is stored: of a full and of the short micro-batch
-  Place converted = {};      // a copy for the call: f32 of a bf16 tensor, or bf16 of an f32 one
+  // A copy for the call: f32 of a bf16 tensor, or bf16 of an f32 one. By blocks of rows: of one
+  // block, in the first part of the scratch memory.
+  Place converted = {};
+};
+
+// A call that is made for some rows at a time (Op::by_rows), because operands are stored in bf16.
+struct RowBlocks {
+  int64_t rows = 0;   // of a block; 0: the call takes whole tensors
+  int64_t parts = 0;  // of the scratch memory: so many blocks may run at the same time
+  int64_t bytes = 0;  // of a part
+  explicit operator bool() const { return rows > 0; }
 };
 
 // A copy of a weight as a product reads it (kernels/packed.h, kernels/bf16_pack.h).
@@ -183,6 +193,7 @@ struct ProgramCall {
   // Of the calls of a micro-batch that add to acc: the first, and the last.
   bool opens = true, closes = true;
   bool clears = false;  // acc has held the sum of another run
+  RowBlocks blocks = {};
   Place scratch;
 };
 

@@ -54,14 +54,14 @@ Worker::Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Are
 }
 
 void Worker::bind() {
-  auto view = [](const PlacedOperand& o, size_t variant) {
+  auto view = [](const PlacedOperand& o, size_t variant, bool whole) {
     View out{nullptr, o.desc[variant]};
-    if (o.converted) out.desc.dtype = other(out.desc.dtype);
+    if (o.converted && whole) out.desc.dtype = other(out.desc.dtype);
     return out;
   };
-  auto views = [&view](const std::vector<PlacedOperand>& operands, size_t variant) {
+  auto views = [&view](const std::vector<PlacedOperand>& operands, size_t variant, bool whole) {
     std::vector<View> out;
-    for (const PlacedOperand& o : operands) out.push_back(view(o, variant));
+    for (const PlacedOperand& o : operands) out.push_back(view(o, variant, whole));
     return out;
   };
   auto stored = [this](const ProgramCall& call) {
@@ -81,11 +81,15 @@ void Worker::bind() {
     for (size_t v = 0; v < 2; ++v)
       for (const ActionProgram& action : program(mode.mode).programs) {
         BoundProgram bound;
-        for (const ProgramCall& c : action.calls)
-          bound.push_back({views(c.in, v), views(c.weights, v), views(c.stash, v), views(c.din, v),
-                           view(c.out, v), view(c.dout, v), view(c.acc, v), resident(c.state),
+        for (const ProgramCall& c : action.calls) {
+          const bool whole = !c.blocks;
+          bound.push_back({views(c.in, v, whole), views(c.weights, v, whole),
+                           views(c.stash, v, whole), views(c.din, v, whole), view(c.out, v, whole),
+                           view(c.dout, v, whole), view(c.acc, v, whole), resident(c.state),
                            stored(c),
-                           c.acc.place && !c.clears ? &empty_[c.acc.place.offset] : nullptr});
+                           c.acc.place && !c.clears ? &empty_[c.acc.place.offset] : nullptr,
+                           whole ? std::vector<BoundCall>() : bind_blocks(c, v)});
+        }
         bound_[static_cast<size_t>(mode.mode)][v].push_back(std::move(bound));
       }
   }
@@ -151,7 +155,7 @@ Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
     return place ? reinterpret_cast<float*>(arena_.data() + place.offset) : nullptr;
   };
   const Shape& shape = plan_->model->param(p.param).shape;
-  ParamMemory out{.value = StoredWeight(p, shape, arena_.data()), .owned = p.owned};
+  ParamMemory out{.value = StoredWeight(p, shape, arena_.data())};
   const auto state = p.of(ResidentTensor::Role::state);
   out.grad = memory(p.gradient());
   for (size_t s = 0; s < state.size(); ++s) out.slots[s] = memory(state[s].place);
@@ -283,26 +287,11 @@ Status Worker::run_action(const StepDescriptor& step, double scale, const RankPr
   return {};
 }
 
-// Calls visit(operand, view, written) for each tensor of a call.
-template <typename Visit>
-void Worker::each_operand(const ProgramCall& call, BoundCall& bound, Visit&& visit) {
-  const bool makes = makes_output(call.kind);
-  const auto all = [&visit](const std::vector<PlacedOperand>& operands, std::vector<View>& views,
-                            bool written) {
-    for (size_t i = 0; i < operands.size(); ++i) visit(operands[i], views[i], written);
-  };
-  all(call.in, bound.in, false);
-  visit(call.out, bound.out, makes);
-  all(call.stash, bound.stash, makes);
-  visit(call.dout, bound.dout, false);
-  all(call.din, bound.din, true);
-}
-
 void Worker::point(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
                    int32_t micro_batch) {
   each_operand(call, bound, [&](const PlacedOperand& operand, View& view, bool written) {
     view.data = at(program, operand.place, micro_batch);
-    if (!operand.converted) return;
+    if (!operand.converted || call.blocks) return;
     const View stored = view;
     view.data = at(program, operand.converted, micro_batch);
     if (!written) convert(tiles_, stored.data, view);
@@ -312,7 +301,7 @@ void Worker::point(const RankProgram& program, const ProgramCall& call, BoundCal
 void Worker::store(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
                    int32_t micro_batch) {
   each_operand(call, bound, [&](const PlacedOperand& operand, View& view, bool written) {
-    if (!operand.converted || !written) return;
+    if (!operand.converted || call.blocks || !written) return;
     View stored = view;
     stored.data = at(program, operand.place, micro_batch);
     stored.desc.dtype = other(view.desc.dtype);
@@ -323,24 +312,30 @@ void Worker::store(const RankProgram& program, const ProgramCall& call, BoundCal
 Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
                         const ProgramCall& call, BoundCall& bound, int32_t micro_batch) {
   point(program, call, bound, micro_batch);
-  const Status status =
-      folds(call.kind) ? run_fold(call, bound) : run_op(step, program, call, bound, micro_batch);
+  const Status status = folds(call.kind) ? run_fold(program, call, bound, micro_batch)
+                                         : run_op(step, program, call, bound, micro_batch);
   if (status.ok()) store(program, call, bound, micro_batch);
   return status;
 }
 
-Status Worker::run_fold(const ProgramCall& call, BoundCall& bound) {
-  if (call.kind == CallKind::add) {
-    add_tensors(tiles_, bound.in[0].f32(), bound.in[1].f32(), bound.out.f32(),
-                bound.out.desc.elements());
-    return {};
-  }
-  Call op;
-  op.attrs = &plan_->model->node(call.node).attrs;
-  op.in = bound.in;
-  op.out = bound.out;
-  op.tiles = &tiles_;
-  return find_op("concat")->forward(op);
+Status Worker::run_fold(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
+                        int32_t micro_batch) {
+  static const Op &add = *find_op("add"), &concat = *find_op("concat");
+  Call fold;
+  fold.attrs = &plan_->model->node(call.node).attrs;
+  fold.in = bound.in;
+  fold.out = bound.out;
+  fold.scratch = at(program, call.scratch, micro_batch);
+  fold.tiles = &tiles_;
+  const Op& op = call.kind == CallKind::add ? add : concat;
+  return run_kernel(program, call, bound, op, fold, micro_batch);
+}
+
+Status Worker::run_kernel(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
+                          const Op& op, const Call& whole, int32_t micro_batch) {
+  if (call.blocks) return run_blocks(program, call, bound, op, whole, micro_batch);
+  if (call.kind == CallKind::input_grad) return op.input_grad(whole);
+  return call.kind == CallKind::weight_grad ? op.weight_grad(whole) : op.forward(whole);
 }
 
 void Worker::set_packed(const ResidentParam& param, bool packed) {
@@ -424,9 +419,7 @@ Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,
                 .training = step.mode == Mode::train,
                 .denominator = denominator_of(step, micro_batch),
                 .tiles = &tiles_};
-  const Status status = call.kind == CallKind::forward      ? node.op->forward(op)
-                        : call.kind == CallKind::input_grad ? node.op->input_grad(op)
-                                                            : node.op->weight_grad(op);
+  const Status status = run_kernel(program, call, bound, *node.op, op, micro_batch);
   if (!status.ok())
     return status.within(
         cat("node '", node.name, "' (", node.op->name(), "), micro-batch ", micro_batch));

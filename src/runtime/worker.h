@@ -75,7 +75,6 @@ class Worker {
     InitialValues* initial = nullptr;  // which the value may not have yet
     float* grad = nullptr;
     std::array<float*, 2> slots{};
-    bool owned = false;
   };
   ParamMemory param(ParamId id);  // all null when this rank does not use it
   // Before the first job, so that a later read takes no time.
@@ -90,8 +89,9 @@ class Worker {
     std::vector<View> in, weights, stash, din;
     View out, dout, acc;
     std::vector<View> state;
-    kernels::PackedMatrix stored;  // see Call
-    bool* empty = nullptr;         // of an accumulator that is kept: see empty_
+    kernels::PackedMatrix stored;   // see Call
+    bool* empty = nullptr;          // of an accumulator that is kept: see empty_
+    std::vector<BoundCall> blocks;  // by blocks of rows: per part of the scratch memory
   };
   using BoundProgram = std::vector<BoundCall>;
 
@@ -111,16 +111,31 @@ class Worker {
                     const Job& job);
   Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
                   BoundCall& bound, int32_t micro_batch);
-  Status run_fold(const ProgramCall& call, BoundCall& bound);
+  Status run_fold(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
+                  int32_t micro_batch);
   Status run_op(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
                 BoundCall& bound, int32_t micro_batch);
+  // A part of the scratch memory, and the rows that are computed in it.
+  struct Block {
+    int part;
+    int64_t first, count;
+  };
+  static std::vector<BoundCall> bind_blocks(const ProgramCall& call, size_t variant);
+  Status run_kernel(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
+                    const Op& op, const Call& whole, int32_t micro_batch);
+  Status run_blocks(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
+                    const Op& op, const Call& whole, int32_t micro_batch);
+  Status run_block(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
+                   const Op& op, const Call& whole, int32_t micro_batch, Block rows);
   const void* packed_weight(const RankProgram& program, const ProgramCall& call,
                             const BoundCall& bound, int32_t micro_batch);
   void pack_weight(const View& weight, const PackedOperand& packed, void* out);
   void set_packed(const ResidentParam& param, bool packed);
+  // Calls visit(operand, view, written) for each tensor of a call.
   template <typename Visit>
   static void each_operand(const ProgramCall& call, BoundCall& bound, Visit&& visit);
-  // Sets the addresses of the operands, and fills the copies of those that the call reads.
+  // Sets the addresses of the operands and, unless the call is made by blocks of rows, fills the
+  // copies of those that it reads.
   void point(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
              int32_t micro_batch);
   // Stores what the call has written to copies.
@@ -162,5 +177,19 @@ class Worker {
   std::vector<TraceSpan> spans_;
   size_t spans_wanted_ = 0;
 };
+
+template <typename Visit>
+void Worker::each_operand(const ProgramCall& call, BoundCall& bound, Visit&& visit) {
+  const bool makes = makes_output(call.kind);
+  const auto all = [&visit](const std::vector<PlacedOperand>& operands, std::vector<View>& views,
+                            bool written) {
+    for (size_t i = 0; i < operands.size(); ++i) visit(operands[i], views[i], written);
+  };
+  all(call.in, bound.in, false);
+  visit(call.out, bound.out, makes);
+  all(call.stash, bound.stash, makes);
+  visit(call.dout, bound.dout, false);
+  all(call.din, bound.din, true);
+}
 
 }  // namespace weft

@@ -194,6 +194,70 @@ TEST_P(OpTest, CopiesAPackedWeightExactly) {
   }
 }
 
+void round_to_bf16(Bytes& floats) {
+  auto* const x = reinterpret_cast<float*>(floats.data());
+  const auto n = static_cast<int64_t>(floats.size() / sizeof(float));
+  std::vector<kernels::Bf16> rounded(static_cast<size_t>(n));
+  kernels::to_bf16(x, rounded.data(), n);
+  kernels::from_bf16(rounded.data(), x, n);
+}
+
+TEST_P(OpTest, SumsBf16AsItSumsFloats) {
+  Problem p = problem_of(GetParam());
+  ASSERT_TRUE(p.op);
+  if (!p.op->sums_bf16()) return;
+  for (size_t i = 0; i < p.in.size(); ++i)
+    if (p.in[i].desc.dtype == DType::f32) round_to_bf16(p.in_data[i]);
+  round_to_bf16(p.dout);
+  expect_same_bits(run(p, {}), run(p, {.bf16 = true}));
+}
+
+// Rows [first, first + count) of the operands, as Op::by_rows() says. `dims`: those of rows.
+Problem some_rows(const Problem& whole, int dims, int64_t first, int64_t count) {
+  const auto cut = [&](Desc desc, Bytes content, Desc* out) {
+    Shape shape{count};
+    for (int i = dims; i < desc.shape.rank; ++i) shape[shape.rank++] = desc.shape[i];
+    const size_t row = Desc{desc.dtype, shape}.bytes() / static_cast<size_t>(count);
+    const auto begin = content.begin() + first * static_cast<int64_t>(row);
+    if (out) *out = {desc.dtype, shape};
+    return Bytes(begin, begin + count * static_cast<int64_t>(row));
+  };
+  Problem p = whole;
+  for (size_t i = 0; i < p.in.size(); ++i)
+    p.in_data[i] = cut(whole.in[i].desc, whole.in_data[i], &p.in[i].desc);
+  if (!p.dout.empty()) p.dout = cut(whole.inferred.out, whole.dout, nullptr);
+  p.inferred = p.op->infer(p.attrs, p.in, p.weights).take();
+  return p;
+}
+
+TEST_P(OpTest, ComputesRowsApartIfItSaysSo) {
+  const Problem whole = problem_of(GetParam());
+  ASSERT_TRUE(whole.op);
+  std::vector<Desc> in;
+  for (const Operand& operand : whole.in) in.push_back(operand.desc);
+  if (!whole.op->by_rows(whole.attrs, in, whole.weights)) return;
+  const int dims = std::max(0, in[0].shape.rank - 1);
+  const int64_t rows = in[0].shape.elements(0, dims);
+  Results all = run(whole, {}), parts;
+  ASSERT_EQ(all.error, "");
+  parts.din.resize(all.din.size());
+  parts.stash.resize(all.stash.size());
+  const auto append = [](Bytes& to, const Bytes& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  const int64_t block = std::max<int64_t>(1, rows / 3);
+  for (int64_t first = 0; first < rows; first += block) {
+    const Results part = run(some_rows(whole, dims, first, std::min(block, rows - first)), {});
+    ASSERT_EQ(part.error, "");
+    append(parts.out, part.out);
+    for (size_t i = 0; i < part.din.size(); ++i) append(parts.din[i], part.din[i]);
+    for (size_t i = 0; i < part.stash.size(); ++i) append(parts.stash[i], part.stash[i]);
+  }
+  all.acc.clear();
+  if (whole.op->is_loss()) parts.out = all.out;
+  expect_same_bits(all, parts);
+}
+
 TEST_P(OpTest, MakesEachInputGradientAlone) {
   const Problem p = problem_of(GetParam());
   ASSERT_TRUE(p.op);

@@ -64,6 +64,13 @@ class Frame {
   }
   // At the start of a run.
   View zeros(const Desc& desc) { return make(desc, size_t{0}, std::byte{0}).view(); }
+  // In bf16, which must be exact.
+  View halves(const Desc& desc, const Bytes& content) {
+    if (desc.dtype != DType::f32) return holding(desc, content);
+    const View out = make(Desc{DType::bf16, desc.shape}, size_t{0}, how_.before).view();
+    kernels::to_bf16(reinterpret_cast<const float*>(content.data()), out.bf16(), desc.elements());
+    return out;
+  }
   // Of a tensor that the call may or may not read.
   View shown(bool named, const Desc& desc, const Bytes& content) {
     if (named || how_.unnamed == Unnamed::given) return holding(desc, content);
@@ -148,6 +155,11 @@ void run_weight_grad(const Problem& p, const Circumstances& how, Results& r) {
     frame.call.begins_sum = how.begins_sum && p.op->writes_sum(frame.call.weight);
     frame.call.acc = frame.call.begins_sum ? frame.fresh(p.weights[weight])
                                            : frame.holding(p.weights[weight], p.acc[weight]);
+    if (how.bf16 && !(weight == 0 && p.op->multiplies_weight())) {
+      for (size_t i = 0; i < p.in.size(); ++i)
+        frame.in[i] = frame.halves(p.in[i].desc, p.in_data[i]);
+      frame.call.dout = frame.halves(p.inferred.out, p.dout);
+    }
     frame.finish("W", r, [&](const Call& call) { return p.op->weight_grad(call); });
     r.acc.push_back(Frame::content(frame.call.acc));
   }
@@ -164,7 +176,8 @@ Results run_forward(const Problem& p, const Circumstances& how) {
   Results r;
   Frame frame(p, how);
   for (size_t i = 0; i < p.in.size(); ++i)
-    frame.in.push_back(frame.holding(p.in[i].desc, p.in_data[i]));
+    frame.in.push_back(how.bf16 && p.op->is_loss() ? frame.halves(p.in[i].desc, p.in_data[i])
+                                                   : frame.holding(p.in[i].desc, p.in_data[i]));
   for (size_t i = 0; i < p.weights.size(); ++i)
     frame.weights.push_back(frame.holding(p.weights[i], p.weight_data[i]));
   frame.call.stored = p.stored;

@@ -39,6 +39,7 @@ struct Circumstances {
       0xff};          // what outputs and scratch hold before they are written; 0xff makes a NaN
   int only_din = -1;  // only I for this port
   bool begins_sum = false;  // W writes the sums that it can write
+  bool bf16 = false;        // what sums over rows gets the inputs and dout so (Op::sums_bf16)
 };
 
 struct Results {
