@@ -172,7 +172,7 @@ Result<int64_t> check_held_out(const weft_data& data, int64_t first, int64_t sam
   if (first < 0 || (samples > 0 && first >= all) || (rows && first > all - samples))
     return Status(Code::invalid, cat(samples, " held-out windows from ", first,
                                      " on are asked for, there are ", all));
-  return std::min(samples, all - first);
+  return std::clamp<int64_t>(all - first, 0, samples);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ Status check_batch(const Model& model, std::span<weft_tensor* const> inputs, Bat
   if (inputs.size() != model.inputs().size())
     return Status(Code::invalid,
                   cat("got ", inputs.size(), " inputs, the model has ", model.inputs().size()));
+  bool is_first = true;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Node& node = model.node(model.inputs()[i]);
     if (!inputs[i]) {
@@ -34,9 +35,10 @@ Status check_batch(const Model& model, std::span<weft_tensor* const> inputs, Bat
     if (!(found == expected))
       return Status(Code::invalid, cat("input '", node.name, "' expects ", node.one.out.text(),
                                        " per sample, got ", found.text()));
-    if (batch.samples && batch.samples != found.shape[0])
+    if (!is_first && batch.samples != found.shape[0])
       return Status(Code::invalid, cat("input '", node.name, "' has ", found.shape[0],
                                        " samples, an input before it ", batch.samples));
+    is_first = false;
     batch.samples = found.shape[0];
     batch.inputs.push_back(inputs[i]->data);
   }

@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "cli/build.h"
@@ -22,14 +24,21 @@ namespace weft::cli {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Waits for a child for at most that time; false if it still runs.
 bool wait_for(int pid, int milliseconds, int& status) {
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (descriptor >= 0) {
+    const auto until = Clock::now() + std::chrono::milliseconds(milliseconds);
     pollfd entry = {descriptor, POLLIN, 0};
-    const int ready = poll(&entry, 1, milliseconds);
+    int ready = -1;
+    do {  // a signal interrupts poll()
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+      ready = poll(&entry, 1, static_cast<int>(std::max<int64_t>(left, 0)));
+    } while (ready < 0 && errno == EINTR);
     close(descriptor);
-    if (ready == 0) return false;
+    if (ready <= 0) return false;
   }
   return waitpid(pid, &status, descriptor >= 0 ? 0 : WNOHANG) == pid;
 }

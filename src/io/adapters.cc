@@ -136,6 +136,10 @@ Status AdapterMerge::add(Checkpoint& from, std::string_view param, std::span<flo
   const auto at = of_.find(param);
   if (at == of_.end()) return {};
   const Factors& f = at->second;
+  if (weight.size() != static_cast<size_t>(f.rows) * static_cast<size_t>(f.columns))
+    return Status(Code::data, cat("'", param, "' has ", weight.size(),
+                                  " elements, the model of the manifest expects f32[", f.rows, ",",
+                                  f.columns, "]"));
   const int64_t in = f.out_in ? f.columns : f.rows, out = f.out_in ? f.rows : f.columns;
   std::vector<float> a(static_cast<size_t>(f.rank * in)), b(static_cast<size_t>(out * f.rank));
   WEFT_TRY(from.read_model(f.a, std::as_writable_bytes(std::span(a))));

@@ -306,7 +306,10 @@ Status rename_or_swap(const std::string& from, const std::string& to, bool* swap
   // If the kernel or the file system cannot swap, neither name exists for a moment.
   const std::string aside = from + ".old";
   WEFT_TRY(rename_path(to, aside));
-  WEFT_TRY(rename_path(from, to));
+  if (const Status renamed = rename_path(from, to); !renamed.ok()) {
+    (void)rename_path(aside, to);
+    return renamed;
+  }
   *swapped = true;
   return rename_path(aside, from);
 }

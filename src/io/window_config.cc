@@ -56,8 +56,10 @@ Result<std::vector<double>> windows_of(std::string_view keys) {
   WEFT_TRY_ASSIGN(const std::string list, preset_value(keys, "window"));
   std::vector<double> turns = numbers_of(list), out;
   if (turns.empty()) turns.push_back(0);
-  const auto count = static_cast<size_t>(numbers_of(blocks).at(0));
-  for (size_t i = 0; i < count; ++i) out.push_back(turns[i % turns.size()]);
+  const std::vector<double> count = numbers_of(blocks);
+  if (count.size() != 1 || !(count[0] >= 1 && count[0] <= kMostBlocks))
+    return Status(Code::data, cat("key blocks is '", blocks, "', expected 1 to ", kMostBlocks));
+  for (size_t i = 0; i < static_cast<size_t>(count[0]); ++i) out.push_back(turns[i % turns.size()]);
   return out;
 }
 

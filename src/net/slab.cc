@@ -45,9 +45,11 @@ std::unique_ptr<Slab> Slab::open(const SlabOffer& offer) {
   const std::string path = cat("/proc/", offer.process, "/fd/", offer.descriptor);
   std::unique_ptr<Slab> slab(new Slab(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK)));
   struct stat found {};
-  if (slab->descriptor_ < 0 || (fcntl(slab->descriptor_, F_GET_SEALS) & kSeals) != kSeals ||
-      fstat(slab->descriptor_, &found) != 0 || found.st_size != static_cast<off_t>(kBytes) ||
-      !slab->map() || slab->head_->name != offer.name)
+  if (slab->descriptor_ < 0) return nullptr;
+  const int seals = fcntl(slab->descriptor_, F_GET_SEALS);  // -1: it cannot be sealed
+  if (seals < 0 || (seals & kSeals) != kSeals || fstat(slab->descriptor_, &found) != 0 ||
+      found.st_size != static_cast<off_t>(kBytes) || !slab->map() ||
+      slab->head_->name != offer.name)
     return nullptr;
   slab->close_descriptor();
   return slab;

@@ -95,7 +95,8 @@ class Pool : public Op {
 
   Cost cost(const Attrs& attrs, std::span<const Desc>, std::span<const Desc>,
             const Desc& out) const override {
-    const auto n = static_cast<double>(out.elements() * attrs.dims[0] * attrs.dims[0]);
+    const auto n = static_cast<double>(out.elements()) * static_cast<double>(attrs.dims[0]) *
+                   static_cast<double>(attrs.dims[0]);
     return {.forward_flops = n, .input_flops = n, .weight_flops = 0};
   }
 

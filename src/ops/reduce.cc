@@ -49,7 +49,8 @@ class Reduce : public Op {
     const Desc& x = in[0].desc;
     WEFT_TRY(check_dtype(0, x, DType::f32));
     for (int i = 0; i < attrs.dims.rank; ++i)
-      if (attrs.axis != 0 || attrs.dims[i] != attrs.dims[0] + i || attrs.dims[i] >= kMaxRank)
+      if (attrs.axis != 0 || attrs.dims[0] < -kMaxRank || attrs.dims[i] != attrs.dims[0] + i ||
+          attrs.dims[i] >= kMaxRank)
         return Status(Code::invalid, cat("dims are ", attrs.dims.text(), " and axis is ",
                                          attrs.axis, ", expected adjacent axes and axis 0"));
     const Axes axes = axes_of(attrs);

@@ -17,9 +17,8 @@ constexpr size_t kFewest = 2;        // steps between the starts of which the ti
 constexpr int kHalvings = 20;        // of the range of a value that is searched
 constexpr double kMostFactor = 1.5;  // of all times, beyond the medians
 
-// The value that 1 / `parts` of all values are below.
-double quantile(std::vector<double> values, size_t parts) {
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / parts);
+double median(std::vector<double> values) {
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), at, values.end());
   return *at;
 }
@@ -57,7 +56,7 @@ class Recorded {
     auto before = std::next(begins_.begin(), kUncounted);
     for (auto at = std::next(before); at != begins_.end(); before = at++)
       out.push_back(static_cast<double>(at->second - before->second) * 1e-9);
-    return quantile(std::move(out), 2);
+    return median(std::move(out));
   }
 
   // Before actions that do not wait for a message; 0: there are none.
@@ -72,7 +71,7 @@ class Recorded {
             out.push_back(static_cast<double>(spans[i]->time.begin - spans[i - 1]->time.end) *
                           1e-9);
     }
-    return out.empty() ? 0 : std::max(quantile(std::move(out), 2), 0.0);
+    return out.empty() ? 0 : std::max(median(std::move(out)), 0.0);
   }
 
   // Per stage of the pipeline and kind of action, over all ranks that have it.
@@ -90,7 +89,7 @@ class Recorded {
       for (auto& [index, values] : times) {
         const ActionProgram& action = program.programs[static_cast<size_t>(index)];
         Taken& taken = out[{action.stage, action.kind}];
-        taken.ran += quantile(std::move(values), 2);
+        taken.ran += median(std::move(values));
         taken.expected += expected[index];
       }
     }

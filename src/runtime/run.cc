@@ -82,8 +82,11 @@ Status Run::submit_save(SaveRequest request, uint64_t tag) {
 Status Run::save(SaveRequest request) {
   WEFT_TRY(settled());
   WEFT_TRY(submit_save(std::move(request), 0));
+  // Events of the run may come first.
   RunEvent event;
-  while (!poll(event, -1)) {}
+  do {
+    while (!poll(event, -1)) {}
+  } while (event.kind != RunEvent::Kind::saved);
   return event.status;
 }
 

@@ -291,7 +291,13 @@ Status load_weights(Run& run, const Weights& weights) {
   }
   const NamedTensors model = model_from(run.plan(), found, !weights.adapters.empty());
   WEFT_TRY(compare_tensors(weights.path, specs_of(run.plan(), model), found));
-  if (named.tied_head) WEFT_TRY(check_tied_head(*named.tied_head, named.params.at(named.tied_to)));
+  if (named.tied_head) {
+    const auto tied = named.params.find(named.tied_to);
+    if (tied == named.params.end())
+      return Status(Code::data, cat(weights.path, ": has '", named.tied_head->entry->name,
+                                    "', but not '", named.tied_to, "', to which it is tied"));
+    WEFT_TRY(check_tied_head(*named.tied_head, tied->second));
+  }
   std::vector<Weights::Tensor> from;
   for (const auto& [part, name] : model.places) from.push_back(named.params.at(name));
   return load_tensors(run, model.tensors, from);

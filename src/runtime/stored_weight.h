@@ -34,7 +34,7 @@ class StoredWeight {
     return dtype_ == DType::f32 ? reinterpret_cast<float*>(elements_) : nullptr;
   }
 
-  // The first packed form, if there is no other; otherwise its data are null.
+  // The first packed form; its data are null if there is none.
   const kernels::PackedMatrix& packed() const { return packed_.forms.front(); }
 
   // The elements from `first` on. Written to all forms; as bf16, rounded to nearest even.

@@ -437,9 +437,12 @@ Status load_tensors(Run& run, std::span<const TensorAt> tensors,
   };
   if (!run.requests() && !run.is_inline()) return load_on_threads(run, pieces, fill);
   Transfer transfer(run, rpc::kWrite, pieces.tensors);
-  WEFT_TRY_ASSIGN(const std::vector<bool> readers, offer_files(run, files));
-  transfer.read_on(readers, places);
-  const Status status = transfer.move({}, fill, {});
+  const auto readers = offer_files(run, files);
+  Status status = readers.status();
+  if (status.ok()) {
+    transfer.read_on(readers.value(), places);
+    status = transfer.move({}, fill, {});
+  }
   const Status closed = close_files(run);
   return status.ok() ? closed : status;
 }

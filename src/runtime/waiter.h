@@ -30,10 +30,6 @@ class Waiter {
     return there_.wait_for(lock, std::chrono::milliseconds(ms),
                            [this] { return status_.has_value(); });
   }
-  void reset() {
-    const std::lock_guard lock(mutex_);
-    status_.reset();
-  }
 
  private:
   std::mutex mutex_;

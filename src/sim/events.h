@@ -1,6 +1,7 @@
-// The events of a virtual clock in the order of their times; events of the same time are in the
-// order in which they were added. A step has four events per action; therefore an event is small,
-// and an event at the current time is never sorted.
+// The events of a virtual clock in the order of their times. Of those of the current time, the ones
+// that were added at this time come first; otherwise they are in the order in which they were
+// added. A step has four events per action; therefore an event is small, and an event at the
+// current time is never sorted.
 #pragma once
 
 #include <algorithm>

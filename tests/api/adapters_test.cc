@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "api/api.h"
 
@@ -147,6 +148,14 @@ TEST_P(Peft, ReadsItsOwnExportsAndMergedOnes) {
   config.merge = 2;
   expect_error(weft_checkpoint_export_as(saved.get(), "none/", &config, &err), err, WEFT_EINVAL,
                {"weft_export_config.merge is 2"});
+  config.merge = 1;
+  const std::string other = std::regex_replace(model, std::regex("width=[0-9]+"), "width=256"),
+                    to = folder / "none/";
+  save.model = other.c_str();
+  ASSERT_EQ(weft_run_save(start().get(), &save, &err), WEFT_OK) << err.text;
+  expect_error(
+      weft_checkpoint_export_as(open_checkpoint(checkpoints).get(), to.c_str(), &config, &err), err,
+      WEFT_EDATA, {"elements, the model of the manifest expects f32[256"});
   fs::remove_all(folder);
 }
 

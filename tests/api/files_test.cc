@@ -130,6 +130,8 @@ TEST(Data, AFileCanBeOnlyForEvaluation) {
   ASSERT_EQ(weft_data_eval(data.get(), 1, x.get(), y.get(), &err), WEFT_OK) << err.text;
   const int32_t last[] = {'j', 'k', 'l', 'm', -1, -1, -1, -1};
   EXPECT_TRUE(std::equal(last, last + 8, static_cast<const int32_t*>(weft_tensor_data(y.get()))));
+  const TensorPtr no_x = zeros({0, 8}, WEFT_I32), no_y = zeros({0, 8}, WEFT_I32);
+  EXPECT_EQ(weft_data_eval(data.get(), 1000000, no_x.get(), no_y.get(), &err), WEFT_OK) << err.text;
   expect_error(weft_data_sample(data.get(), 1, 0, x.get(), y.get(), &err), err, WEFT_EINVAL,
                {"only eval_path"});
 }

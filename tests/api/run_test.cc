@@ -159,6 +159,8 @@ TEST_P(RunTest, AWrongBatchIsRefusedAndChangesNothing) {
                {"8 samples", "at most 6"});
   expect_error(submit(run, {none_x.get(), none_y.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
                {"0 samples"});
+  expect_error(submit(run, {none_x.get(), y.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
+               {"'y'", "6 samples", "before it 0"});
   for (const uint32_t mode : {0u, 6u, uint32_t{WEFT_STEPS_TRAIN}, uint32_t{WEFT_STEPS_EVAL}})
     expect_error(submit(run, batch, static_cast<weft_step_mode>(mode), 0, &err), err, WEFT_EINVAL,
                  {"mode is", "WEFT_TRAIN"});

@@ -289,6 +289,8 @@ class NamesOfHuggingFace(Case):
         self.assertIn(f"{self.path('hf')}: tensor 'lm_head.weight' differs from 'transformer.wte.weight'", done.stderr)
         self.assertEqual(self.started({**self.tensors, "lm_head.weight": (shape[::-1], values)}).returncode, 3)
         self.assertEqual(self.started(other, TINY + ",tied=0").returncode, 0)
+        alone = {name: tensor for name, tensor in other.items() if not name.endswith("wte.weight")}
+        self.assertIn("1 missing tensor: 'wte.weight'", self.started(alone).stderr)
         self.assertIn("1 missing tensor: 'lm_head.weight'", self.started(self.tensors, TINY + ",tied=0").stderr)
 
     def test_a_parameter_that_is_there_twice_is_refused(self):

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -69,6 +70,25 @@ class SharedMemory : public testing::Test {
   std::string directory_;
   std::unique_ptr<End> dialed_;
 };
+
+// Its owner could make it shorter while this process reads it.
+TEST(Slab, AFileThatIsNotSealedIsNotOpened) {
+  char path[] = "/dev/shm/weft-slab-XXXXXX";
+  const int descriptor = mkstemp(path);
+  ASSERT_GE(descriptor, 0);
+  unlink(path);
+  const std::unique_ptr<Slab> whole = Slab::make();
+  ASSERT_TRUE(whole);
+  struct stat info {};
+  ASSERT_EQ(fstat(static_cast<int>(whole->offer().descriptor), &info), 0);
+  ASSERT_EQ(ftruncate(descriptor, info.st_size), 0);
+  const SlabOffer offer{.process = static_cast<uint32_t>(getpid()),
+                        .descriptor = static_cast<uint32_t>(descriptor),
+                        .name = {}};
+  EXPECT_FALSE(Slab::open(offer));
+  EXPECT_TRUE(Slab::open(whole->offer()));
+  close(descriptor);
+}
 
 TEST_F(SharedMemory, LargePayloadsLieInIt) {
   Net net("ipc://");

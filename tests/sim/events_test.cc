@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-TEST(SimEvents, ComeInOrderOfTimeAndAtOneTimeInTheOrderInWhichTheyWereSaid) {
+TEST(SimEvents, ComeInOrderOfTimeAndAtOneTimeThoseSaidNowFirst) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     SimEvents events;

@@ -172,6 +172,11 @@ class Arrays(unittest.TestCase):
                 run.read("out.weight", out=np.zeros(3, np.float32))
             with self.assertRaisesRegex(ValueError, "contiguous"):
                 run.read("out.weight", out=np.zeros((16, 2), np.float32)[:, :1])
+            fixed = np.zeros((16, 1), np.float32)
+            fixed.flags.writeable = False
+            with self.assertRaisesRegex(ValueError, "read-only"):
+                run.read("out.weight", out=fixed)
+            self.assertFalse(fixed.any())
 
 
 class Files(unittest.TestCase):

@@ -290,6 +290,8 @@ class Run(Polled):
     def read(self, name: str, part: Union[Part, str] = Part.VALUE, out: Optional[Any] = None) -> Any:
         """A parameter, its gradient ("grad") or a state of the optimizer; or the gradient of an input. `out`: an array to write it to."""
         array = np.empty(self._shape(name), np.float32) if out is None else out
+        if not array.flags.writeable:
+            raise ValueError("the array is read-only")
         with Wrapped(array) as tensor:
             self._call(_raw.weft_run_read, encode(name), choice(Part, part), tensor)
         return array

@@ -182,13 +182,13 @@ impl MeshBuilder {
 
     /// Time until all ranks have joined. Default: 60 s.
     pub fn join_timeout(mut self, time: Duration) -> Self {
-        self.raw.join_timeout_ns = time.as_nanos() as i64;
+        self.raw.join_timeout_ns = time.as_nanos().min(i64::MAX as u128) as i64;
         self
     }
 
     /// A rank that sends no frame for this time is lost. Default: 5 s.
     pub fn peer_timeout(mut self, time: Duration) -> Self {
-        self.raw.peer_timeout_ns = time.as_nanos() as i64;
+        self.raw.peer_timeout_ns = time.as_nanos().min(i64::MAX as u128) as i64;
         self
     }
 

@@ -282,7 +282,13 @@ impl Run {
     /// Events will follow.
     #[cfg(feature = "tokio")]
     pub(crate) fn in_progress(&self) -> bool {
-        self.starts || self.serves || !self.submitted.is_empty() || self.saves > 0
+        self.starts || self.serves || self.has_steps()
+    }
+
+    /// Final events of steps or saves will follow.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_steps(&self) -> bool {
+        !self.submitted.is_empty() || self.saves > 0
     }
 
     #[cfg(feature = "tokio")]

@@ -68,8 +68,12 @@ impl EventStream {
         Next(self).await
     }
 
-    /// Makes one step, as [`Run::step`].
+    /// Makes one step, as [`Run::step`]. If the future is dropped, the step continues; its events come from [`EventStream::next`], and must be
+    /// taken before another step is made so.
     pub async fn step<I: Input>(&mut self, inputs: &[I], mode: Mode) -> Result<f64> {
+        if self.run.has_steps() {
+            return Err(Error::new(Status::State, "steps or saves are in progress; poll their final events first"));
+        }
         self.run.submit(inputs, mode, 0)?;
         while let Some(event) = self.next().await {
             match event? {

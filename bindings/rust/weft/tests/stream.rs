@@ -41,6 +41,20 @@ fn every_step_ends_with_an_event() -> weft::Result<()> {
 }
 
 #[test]
+fn a_step_waits_for_the_events_of_others() -> weft::Result<()> {
+    let plan = support::small().build(&mut support::model()?)?;
+    on_a_loop(async {
+        let mut run = EventStream::new(Run::builder(&plan).threads(1).start()?)?;
+        let batch = support::batch()?;
+        run.submit(&batch, Mode::Train, 7)?;
+        let error = run.step(&batch, Mode::Train).await.unwrap_err();
+        assert_eq!(error.status(), weft::Status::State);
+        while run.next().await.is_some() {}
+        run.step(&batch, Mode::Train).await.map(drop)
+    })
+}
+
+#[test]
 fn other_tasks_run_between_events() -> weft::Result<()> {
     let plan = support::small().ranks(2).build(&mut support::model()?)?;
     for threads in [0, 1] {
