@@ -137,14 +137,25 @@ WorkerThread::~WorkerThread() {
   thread_.reset();
 }
 
-bool WorkerThread::push(int64_t job) {
+bool WorkerThread::push(int64_t job, bool is_brief) {
+  const uint32_t given = pushed_.load(std::memory_order_relaxed) - delivered_;
+  if (given + (here_ ? 1 : 0) >= depth_) return false;
+  if (is_brief && given == 0 && !here_) {
+    here_ = job;
+    signal_->raise();
+    return true;
+  }
+  if (here_) hand_over(*std::exchange(here_, std::nullopt));
+  hand_over(job);
+  return true;
+}
+
+void WorkerThread::hand_over(int64_t job) {
   const uint32_t n = pushed_.load(std::memory_order_relaxed);
-  if (n - delivered_ >= depth_) return false;
   ring_[n % ring_.size()] = job;
   pushed_.store(n + 1, std::memory_order_seq_cst);  // seen by others before notify_one() looks
                                                     // whether anybody sleeps
   pushed_.notify_one();
-  return true;
 }
 
 void WorkerThread::work() {
@@ -164,6 +175,10 @@ void WorkerThread::deliver() {
     ++delivered_;  // first, because `done` may push
     done_(job);
   }
+  if (!here_) return;
+  const int64_t job = *std::exchange(here_, std::nullopt);
+  run_(job);
+  done_(job);
 }
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -52,11 +53,13 @@ class Team final : public Tiles {
 };
 
 // One thread that runs jobs in the order of push(), and reports each to the loop. push(), `done`
-// and the destructor belong to the loop thread (the latter two also before and after it runs).
+// and the destructor belong to the loop thread (the latter two also before and after it runs). A
+// brief job that need not wait for others runs on the loop thread, in a later turn: to wake a
+// thread, and then the loop again, would take longer.
 class WorkerThread {
  public:
-  // `run` on the worker thread, `done` on the loop thread in the same order. At most `depth` jobs
-  // can be between push and done.
+  // `run` on the worker thread, or on the loop thread while the worker sleeps; `done` on the loop
+  // thread in the same order. At most `depth` jobs can be between push and done.
   static Result<std::unique_ptr<WorkerThread>> make(Loop& loop,
                                                     std::function<void(int64_t job)> run,
                                                     std::function<void(int64_t job)> done,
@@ -68,16 +71,18 @@ class WorkerThread {
   WorkerThread& operator=(const WorkerThread&) = delete;
 
   // False if `depth` jobs are in progress.
-  [[nodiscard]] bool push(int64_t job);
+  [[nodiscard]] bool push(int64_t job, bool is_brief = false);
 
  private:
   WorkerThread() = default;
   void work();
+  void hand_over(int64_t job);
   void deliver();
 
   std::function<void(int64_t)> run_, done_;
   std::vector<int64_t> ring_;  // job number n is at n mod size, from push until done
   uint32_t depth_ = 0;
+  std::optional<int64_t> here_;                   // loop thread: to run on it, all others are done
   uint32_t delivered_ = 0;                        // loop thread
   alignas(64) std::atomic<uint32_t> pushed_ = 0;  // the worker sleeps on it
   alignas(64) std::atomic<uint32_t> ran_ = 0;

@@ -1,6 +1,36 @@
 #include "runtime/job_thread.h"
 
+#include <algorithm>
+
 namespace weft {
+
+namespace {
+
+// Of a job on the loop thread: less than the wake-ups of two threads, and little for those who wait
+// for the loop.
+constexpr int64_t kBriefNs = 10'000;
+
+bool calls_user_op(const Model& model, const RankProgram& program, const Job& job) {
+  if (job.kind != JobKind::action) return false;
+  const std::vector<ProgramCall>& calls = program.programs[static_cast<size_t>(job.program)].calls;
+  return std::any_of(calls.begin(), calls.end(), [&model](const ProgramCall& call) {
+    return model.node(call.node).op->of_caller();
+  });
+}
+
+}  // namespace
+
+JobThread::JobThread(Worker& worker, size_t depth, Ran ran)
+    : worker_(worker), ran_(std::move(ran)), slots_(depth) {
+  const Plan& plan = worker.plan();
+  for (const ModePlan& mode : plan.modes) {
+    if (!mode.present) continue;
+    const RankProgram& program = mode.ranks[static_cast<size_t>(worker.rank())];
+    for (const Job& job : program.jobs)
+      known_[static_cast<size_t>(mode.mode)].push_back(
+          {.calls_user_op = calls_user_op(*plan.model, program, job)});
+  }
+}
 
 Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, size_t depth,
                                                    Ran ran) {
@@ -13,6 +43,7 @@ Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, s
   };
   auto done = [self](int64_t n) {
     const Slot slot = std::move(self->slot(n));  // a new task may reuse the slot
+    self->remember(slot);
     self->ran_(slot.task, slot.status, slot.time);
   };
   WEFT_TRY_ASSIGN(out->thread_, WorkerThread::make(loop, run, done, static_cast<int>(depth),
@@ -20,9 +51,15 @@ Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, s
   return out;
 }
 
+void JobThread::remember(const Slot& slot) {
+  if (slot.task.job < 0 || known(slot.task).calls_user_op) return;
+  known(slot.task).took = slot.time.end - slot.time.begin;
+}
+
 void JobThread::push(const WorkerTask& task) {
   slot(given_) = {task, {}, {}};
-  if (!thread_->push(given_++))
+  const bool is_brief = task.job >= 0 && known(task).took < kBriefNs;
+  if (!thread_->push(given_++, is_brief))
     ran_(task, Status(Code::internal, "a rank has more tasks than its queue can contain"), {});
 }
 

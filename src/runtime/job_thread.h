@@ -1,6 +1,9 @@
-// The thread of one rank: runs its tasks on its worker, in parallel with the loop.
+// The thread of one rank: runs its tasks on its worker, in parallel with the loop. Jobs that took
+// only microseconds before run on the loop thread.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -30,13 +33,23 @@ class JobThread {
     JobTime time;
   };
 
-  JobThread(Worker& worker, size_t depth, Ran ran)
-      : worker_(worker), ran_(std::move(ran)), slots_(depth) {}
+  // What is known about a job of the plan.
+  struct Known {
+    bool calls_user_op = false;  // whose time is not ours to predict
+    int64_t took = INT64_MAX;    // the last time, in nanoseconds
+  };
+
+  JobThread(Worker& worker, size_t depth, Ran ran);
+  Known& known(const WorkerTask& task) {
+    return known_[static_cast<size_t>(task.step.mode)][static_cast<size_t>(task.job)];
+  }
+  void remember(const Slot& slot);
   Slot& slot(int64_t n) { return slots_[static_cast<size_t>(n) % slots_.size()]; }
 
   Worker& worker_;
   Ran ran_;
   std::vector<Slot> slots_;
+  std::array<std::vector<Known>, kModes> known_;
   int64_t given_ = 0;
   std::unique_ptr<WorkerThread> thread_;  // last: it must end before the slots are destroyed
 };

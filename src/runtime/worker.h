@@ -82,6 +82,7 @@ class Worker {
 
   Result<int64_t> resident_bytes() const { return arena_.resident(); }
   int32_t rank() const { return rank_; }
+  const Plan& plan() const { return *plan_; }
 
  private:
   // The views of a call: shapes are fixed, addresses are set for each micro-batch.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cfenv>
 #include <cstdlib>
@@ -154,6 +155,44 @@ TEST(WorkerThread, RunsJobsInOrderAndTellsOfEach) {
   for (int64_t i = 0; i < kJobs; ++i) EXPECT_EQ(done[static_cast<size_t>(i)], i);
   EXPECT_EQ(ran, done);
   EXPECT_EQ(before, 0) << "allocations while jobs ran";
+}
+
+// Brief or not at random; a brief one is on the loop thread if no other is in progress.
+TEST(WorkerThread, RunsBriefJobsOnTheLoopThreadInTheSameOrder) {
+  auto loop = Loop::make().take();
+  constexpr int64_t kJobs = 3000;
+  const std::thread::id loop_thread = std::this_thread::get_id();
+  std::vector<int64_t> ran, alone(kJobs), here(kJobs);
+  int64_t pushed = 0, done = 0;
+  WorkerThread* worker = nullptr;
+  const auto push = [&] {
+    for (int64_t some = pushed % 3; some >= 0 && pushed < kJobs; --some) {
+      const bool is_brief = pushed * 7 % 5 < 3;
+      alone[static_cast<size_t>(pushed)] = is_brief && pushed == done && some == 0;
+      ASSERT_TRUE(worker->push(pushed++, is_brief));
+    }
+  };
+  auto made = WorkerThread::make(
+      *loop,
+      [&](int64_t job) {
+        ran.push_back(job);
+        here[static_cast<size_t>(job)] = std::this_thread::get_id() == loop_thread;
+      },
+      [&](int64_t job) {
+        EXPECT_EQ(job, done++);
+        if (done == pushed) push();
+        if (job == kJobs - 1) loop->stop();
+      },
+      5);
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  worker = made.value().get();
+  EXPECT_TRUE(loop->post(push));
+  loop->run();
+  made.value().reset();
+  ASSERT_EQ(ran.size(), static_cast<size_t>(kJobs));
+  for (int64_t i = 0; i < kJobs; ++i) EXPECT_EQ(ran[static_cast<size_t>(i)], i);
+  EXPECT_EQ(here, alone);
+  EXPECT_GT(std::count(here.begin(), here.end(), 1), 100);
 }
 
 TEST(WorkerThread, HoldsNoMoreThanItsDepth) {
