@@ -1117,9 +1117,9 @@ typedef enum weft_step_mode WEFT_UINT32_ {
 /**
  * Submits one step: all samples of all inputs, in the order in which the inputs were added to the model. Dimension 0 counts samples, which
  * the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of
- * them. If the call succeeds, the run holds references to the inputs, and delivers events with this tag: one per micro-batch
- * (WEFT_FILL: none), then exactly one final event. If the call fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished.
- * Thread: owner.
+ * them, and WEFT_FORWARD takes the samples of one update. If the call succeeds, the run holds references to the inputs, and delivers
+ * events with this tag: one per micro-batch (WEFT_FILL: none), then exactly one final event. If the call fails, it has no effect;
+ * WEFT_EAGAIN: 16 steps and saves are not finished. Thread: owner.
  */
 WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode, uint64_t tag,
                                      weft_error *err);
@@ -1349,7 +1349,7 @@ typedef struct weft_token {
 /**
  * Creates a generator of a run whose model is of weft_model_decoder. The run must be idle. With replicas, which divide the sequences, the
  * number of micro-batches of the plan has to be a multiple of theirs. Until the generator is freed, only the generator submits steps to the
- * run and polls it. Owner: caller; free with weft_generator_free, before the run. Thread: owner of the run.
+ * run and polls it; others get WEFT_ESTATE. Owner: caller; free with weft_generator_free, before the run. Thread: owner of the run.
  */
 WEFT_API weft_status weft_generator_new(weft_run *run, weft_generator **out, weft_error *err);
 /** A step in progress ends first. NULL is a no-op. Thread: owner. */

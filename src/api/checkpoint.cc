@@ -119,6 +119,7 @@ weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_er
     if (c.flags != WEFT_SAVE_QUEUE)
       return Status(Code::invalid,
                     cat("weft_save_config.flags is ", c.flags, ", expected 0 or WEFT_SAVE_QUEUE"));
+    WEFT_TRY(require_no_generator(run));
     return run->run->submit_save(std::move(request), c.tag);
   });
 }

@@ -100,14 +100,17 @@ struct weft_generator {
         micro_batches_(static_cast<size_t>(run.run->plan().first_micro_batch(Mode::infer, 1))),
         fills_(run.run->plan().mode(Mode::fill).present),
         free_(run.run->plan().config.data, static_cast<int32_t>(attention.attrs.dims[0])),
-        chosen_(static_cast<size_t>(run.run->plan().config.data)) {}
+        chosen_(static_cast<size_t>(run.run->plan().config.data)) {
+    run_.generates = true;
+  }
 
   ~weft_generator() {
+    run_.generates = false;
     if (in_step_) feed_padding();
     while (in_step_) {
       weft_event event = {};
       event.size = sizeof event;
-      if (weft_run_poll(&run_, &event, -1, nullptr) <= 0) return;
+      if (poll_run(&run_, &event, -1, nullptr) <= 0) return;
       in_step_ = event.kind != WEFT_EVENT_DONE && event.kind != WEFT_EVENT_ERROR;
     }
   }
@@ -419,7 +422,7 @@ Status weft_generator::poll(weft_token& token, int64_t timeout_ns, bool& found) 
     why.size = sizeof why;
     const int64_t left =
         timeout_ns < 0 ? -1 : std::max<int64_t>(0, timeout_ns - (monotonic_ns() - begin));
-    const weft_status got = weft_run_poll(&run_, &event, left, &why);
+    const weft_status got = poll_run(&run_, &event, left, &why);
     if (got < 0) return Status(static_cast<Code>(got), why.text);
     if (got == 0) return {};
     WEFT_TRY(take(event));
@@ -430,6 +433,7 @@ weft_status weft_generator_new(weft_run* run, weft_generator** out, weft_error* 
   return guard(err, [&]() -> Status {
     WEFT_TRY(require_run(run));
     WEFT_TRY(require(out, "out"));
+    WEFT_TRY(require_no_generator(run));
     WEFT_TRY(run->run->settled());
     const Node* attention = attention_of(*run->run->plan().whole);
     if (!attention)

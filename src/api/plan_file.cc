@@ -163,8 +163,10 @@ Result<std::shared_ptr<const Plan>> load(const std::shared_ptr<const Model>& mod
                                          const std::string& text) {
   WEFT_TRY_ASSIGN(const PlanFile file, parse_plan(text));
   if (file.model_hash != model->hash())
-    return Status(Code::invalid, cat("is of another model: 'model_hash' is ", file.model_hash.hex(),
-                                     ", expected ", model->hash().hex()));
+    return Status(
+        Code::invalid,
+        cat("is of another model: 'model_hash' is ", file.model_hash.hex(), ", expected ",
+            model->hash().hex(), "; a length of sequences or adapters also make another model"));
   WEFT_TRY_ASSIGN(const PlanConfig config, from_file(file));
   WEFT_TRY_ASSIGN(auto plan, make_plan(model, config));
   if (const Digest made = hash_of(*plan); file.plan_hash && *file.plan_hash != made)

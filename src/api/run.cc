@@ -280,12 +280,25 @@ weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t 
                             weft_step_mode mode, uint64_t tag, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require_run(run));
+    WEFT_TRY(require_no_generator(run));
     if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
     return submit_step(*run, {inputs, n_inputs}, mode, tag, {});
   });
 }
 
 weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns, weft_error* err) {
+  if (const weft_status status = guard(err, [&] { return require_no_generator(run); }); status < 0)
+    return status;
+  return poll_run(run, event, timeout_ns, err);
+}
+
+Status weft::api::require_no_generator(const weft_run* run) {
+  if (!run || !run->generates) return {};
+  return Status(Code::state, "a generator uses the run; free it first");
+}
+
+weft_status weft::api::poll_run(weft_run* run, weft_event* event, int64_t timeout_ns,
+                                weft_error* err) {
   weft_status found = 0;
   const weft_status status = guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));

@@ -32,6 +32,7 @@ struct weft_run {
   std::vector<double> idle_by_rank;
   std::string saved_path, text, host;
   uint64_t weights_written = 0;  // number of calls that wrote weights
+  bool generates = false;        // a generator uses it
 };
 
 namespace weft::api {
@@ -50,6 +51,11 @@ struct Feeding {
 // weft_run_submit(), which has the inputs of the whole step.
 Status submit_step(weft_run& run, std::span<weft_tensor* const> inputs, weft_step_mode mode,
                    uint64_t tag, const Feeding& feeding);
+
+// weft_run_poll(), also for a generator.
+weft_status poll_run(weft_run* run, weft_event* event, int64_t timeout_ns, weft_error* err);
+// Only the generator of a run submits steps to it and polls it.
+Status require_no_generator(const weft_run* run);
 
 // guard() for a call on a run: stores a failure of the run.
 template <typename F>

@@ -134,6 +134,9 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
       std::filesystem::is_directory(text, ignored)) {
     weft_checkpoint_info info = sized<weft_checkpoint_info>();
     CLI_TRY(open_checkpoint(options.command, text, out.checkpoint, info));
+    if (!info.model && info.adapters)
+      return {kBadInput, "'" + text + "' contains only adapters",
+              "use the model that they are for as MODEL, and the directory with --adapter"};
     if (!info.model)
       return {kBadInput,
               "'" + text +

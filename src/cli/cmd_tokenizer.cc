@@ -1,4 +1,5 @@
 // weft tokenizer
+#include <filesystem>
 #include <memory>
 
 #include "cli/command.h"
@@ -50,7 +51,12 @@ Action add_tokenizer(Parser& parser) {
   parser.add("--out", o->out, "The file to write").type("FILE");
   return [o]() -> Outcome {
     std::string text;
-    for (const std::string& file : o->files) CLI_TRY(add_text(file, text));
+    for (const std::string& file : o->files) {
+      std::error_code ignored;
+      if (std::filesystem::equivalent(file, o->out, ignored))
+        return {kUsage, "--out: '" + o->out + "' is one of the texts", ""};
+      CLI_TRY(add_text(file, text));
+    }
     std::vector<const char*> specials;
     for (const std::string& special : o->specials) specials.push_back(special.c_str());
     o->config.specials = specials.data();

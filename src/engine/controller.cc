@@ -55,6 +55,7 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
   missing_ready_ = missing_done_ = plan_->config.ranks;
   Ends& ends = ends_[static_cast<size_t>(step_.mode)];
   std::fill(due_.begin(), due_.end(), ends.sinks);
+  told_ = 0;
   missing_deliveries_ = ends.sinks * step_.micro_batches;
   result_ = {};
   result_.step = step_;
@@ -130,7 +131,9 @@ Status Controller::delivered(uint64_t sequence, int32_t edge, int32_t micro_batc
   const TensorId tensor = mode().edges[static_cast<size_t>(edge)].tensor;
   if (mode().graph.tensors[static_cast<size_t>(tensor)].node == plan_->model->loss())
     losses_[static_cast<size_t>(micro_batch)] = loss;
-  if (due == 0) effects.micro_batch(micro_batch);
+  // Replicas deliver side by side.
+  while (told_ < step_.micro_batches && due_[static_cast<size_t>(told_)] == 0)
+    effects.micro_batch(told_++);
   finish_if_over(effects);
   return {};
 }

@@ -84,6 +84,7 @@ class Controller {
   std::vector<double> squares_;  // per update of a segment (else one) and parameter
   std::vector<UpdateResult> updates_;
   std::vector<int32_t> due_;           // per micro-batch: deliveries still missing
+  int32_t told_ = 0;                   // of those before it, the owner knows that none is missing
   std::vector<uint8_t> ready_, done_;  // per rank
   std::vector<RankTimes> times_;       // per rank
   std::vector<double> idle_;           // per rank

@@ -61,6 +61,12 @@ Result<std::vector<uint64_t>> list_steps(const std::string& directory) {
   return steps;
 }
 
+Status check_only_checkpoint(const std::string& directory) {
+  return check_only(directory, [](std::string_view name) {
+    return name == kManifestFile || name.ends_with(".safetensors");
+  });
+}
+
 Status check_directory_of_checkpoints(const std::string& given) {
   std::filesystem::path path = given;
   if (!path.has_filename()) path = path.parent_path();  // a slash at the end

@@ -30,6 +30,10 @@ bool is_model_directory(const std::string& path);
 
 Result<std::string> read_manifest_text(const std::string& directory);
 
+// Refuses to replace or remove a directory with files that checkpoints do not have: someone else
+// may have made it. Ok if there is none.
+Status check_only_checkpoint(const std::string& directory);
+
 // Refuses a checkpoint, and a directory of Transformers, as the directory of checkpoints.
 Status check_directory_of_checkpoints(const std::string& directory);
 // Refuses the path of a new file if it is in a checkpoint of any run, or is the `latest` of a

@@ -37,7 +37,7 @@ Status prune(const std::string& directory, uint64_t step) {
     if (!is_of_checkpoint(opened)) return opened;
     if (!kept && opened.ok())
       kept = true;
-    else
+    else if (check_only_checkpoint(join_path(directory, step_directory(other))).ok())
       WEFT_TRY(remove_step(directory, other));
   }
   return {};
@@ -82,7 +82,11 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   // Files of killed writers.
   WEFT_TRY_ASSIGN(const auto names, list_directory(directory));
   for (const std::string& name : names)
-    if (is_hidden_directory(name)) WEFT_TRY(remove_path(join_path(directory, name)));
+    if (is_hidden_directory(name)) {
+      WEFT_TRY(check_only_checkpoint(join_path(directory, name)));
+      WEFT_TRY(remove_path(join_path(directory, name)));
+    }
+  WEFT_TRY(check_only_checkpoint(join_path(directory, step_directory(manifest.step))));
 
   out.directory_ = directory;
   out.name_ = step_directory(manifest.step);

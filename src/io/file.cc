@@ -346,6 +346,18 @@ Result<std::vector<std::string>> list_directory(const std::string& path) {
   return names;
 }
 
+Status check_only(const std::string& directory,
+                  const std::function<bool(std::string_view)>& writes) {
+  if (!path_exists(directory)) return {};
+  WEFT_TRY_ASSIGN(const auto names, list_directory(directory));
+  for (const std::string& name : names)
+    if (!writes(name) && !(name.starts_with('.') && name.ends_with(".tmp")))
+      return Status(Code::state, cat(directory, ": has '", name,
+                                     "', which weft does not write there, and would be removed; "
+                                     "move it, or use another directory"));
+  return {};
+}
+
 Status remove_path(const std::string& path) {
   constexpr int kDescriptors = 16;
   const auto remove = [](const char* at, const struct stat*, int, FTW*) { return ::remove(at); };

@@ -1,6 +1,8 @@
 #include "io/source_files.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <span>
 
 #include "base/text.h"
@@ -53,6 +55,12 @@ Status copy_tokenizer(const std::string& tokenizer, const std::string& to) {
   return copy(tokenizer, join_path(to, kTokenizerFile));
 }
 
+bool writes(std::string_view name) {
+  return std::find(std::begin(kModelFiles), std::end(kModelFiles), name) != std::end(kModelFiles) ||
+         std::find(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), name) !=
+             std::end(kTokenizerFiles);
+}
+
 Status unexpected(const Json& value) {
   return Status(Code::data, cat("'eos_token_id' is ", value.dump(),
                                 ", expected a token, a list of tokens or null"));
@@ -74,6 +82,7 @@ Status keep_source(const std::string& checkpoints, const std::string& source,
   WEFT_TRY(lock.lock("another writer uses this directory"));
   const std::string kept = join_path(checkpoints, kSourceDirectory),
                     hidden = join_path(checkpoints, cat('.', kSourceDirectory, ".tmp"));
+  WEFT_TRY(check_only(hidden, writes));
   if (path_exists(hidden)) WEFT_TRY(remove_path(hidden));  // of an earlier crash
   WEFT_TRY(make_directory(hidden, /*with_parents=*/false));
   Temporary temporary(hidden);
@@ -83,7 +92,9 @@ Status keep_source(const std::string& checkpoints, const std::string& source,
   }
   if (!tokenizer.empty()) WEFT_TRY(copy_tokenizer(tokenizer, hidden));
   WEFT_TRY_ASSIGN(const auto names, list_directory(hidden));
-  if (names.empty()) return path_exists(kept) ? remove_path(kept) : Status();
+  const Status replaces = check_only(kept, writes);
+  if (names.empty()) return replaces.ok() && path_exists(kept) ? remove_path(kept) : Status();
+  WEFT_TRY(replaces);
   WEFT_TRY(sync_directory(hidden));
   bool swapped = false;
   WEFT_TRY(rename_or_swap(hidden, kept, &swapped));

@@ -71,10 +71,13 @@ int lock_file(const std::string& path, int* error) {
     }
     struct stat mine {
     }, there{};
-    if (fstat(file, &mine) == 0 && stat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino &&
-        mine.st_dev == there.st_dev)
-      return file;
+    const bool is_same = fstat(file, &mine) == 0 && stat(path.c_str(), &there) == 0 &&
+                         mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+    if (is_same && S_ISREG(mine.st_mode) && mine.st_size == 0) return file;
     close(file);
+    if (!is_same) continue;
+    *error = EEXIST;  // of another program: it would be removed
+    return -1;
   }
 }
 
@@ -249,6 +252,9 @@ Result<IpcPlace> IpcPlace::take(const std::string& endpoint) {
   if (const std::string parent = path.substr(0, path.rfind('/') + 1); !is_directory(parent))
     return Status(Code::not_found,
                   cat("'", endpoint, "': directory '", parent, "' does not exist"));
+  struct stat found {};
+  if (lstat(path.c_str(), &found) == 0 && !S_ISSOCK(found.st_mode))
+    return wrong(endpoint, cat("'", path, "' exists and is not a socket"));
   int error = 0;
   place.path_ = path;
   place.lock_path_ = path + ".lock";

@@ -24,7 +24,8 @@ Result<ScheduleChoice> read_written(const PlanConfig& config) {
     return differs("updates", out.written.updates, config.segment);
   const int64_t micro_batches = int64_t{config.micro_batches} * std::max(out.written.updates, 1);
   if (out.written.micro_batches != micro_batches)
-    return differs("micro-batches", out.written.micro_batches, micro_batches);
+    return differs(config.data > 1 ? "micro-batches per replica" : "micro-batches",
+                   out.written.micro_batches, micro_batches);
   out.stages = out.written.stages;
   return out;
 }

@@ -352,7 +352,8 @@ void Admission::tick() {
     if (count)
       finish(Status(Code::timed_out,
                     cat(count > 1 ? "ranks " : "rank ", missing, count > 1 ? " have" : " has",
-                        " not joined at ", endpoint(), " in time")));
+                        " not joined at ", endpoint(), " in time",
+                        refused_.count ? cat("; refused was ", refused_.text) : "")));
   }
   if (done_ || !candidates_.empty()) tick_soon();
 }

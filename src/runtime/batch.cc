@@ -70,8 +70,8 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
     const std::string shorter =
         plan.config.short_size ? cat(", or that plus ", plan.config.short_size) : "";
     return Status(Code::invalid,
-                  cat("batch has ", batch.samples, " samples, the plan takes a multiple of ", full,
-                      shorter, ", at most ", most));
+                  cat("batch has ", batch.samples, " samples, a step of mode ", mode_name(mode),
+                      " takes a multiple of ", full, " above 0", shorter, ", at most ", most));
   }
   StepDescriptor step;
   step.mode = mode;

@@ -14,7 +14,7 @@ bool calls_user_op(const Model& model, const RankProgram& program, const Job& jo
   if (job.kind != JobKind::action) return false;
   const std::vector<ProgramCall>& calls = program.programs[static_cast<size_t>(job.program)].calls;
   return std::any_of(calls.begin(), calls.end(), [&model](const ProgramCall& call) {
-    return model.node(call.node).op->of_caller();
+    return !folds(call.kind) && model.node(call.node).op->of_caller();
   });
 }
 

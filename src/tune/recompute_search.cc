@@ -51,10 +51,10 @@ class Fit {
         if (bytes <= limit_) continue;
         least[p] = std::min(least[p], bytes);
         if (++pick[p] == std::min(ways[p].size(), kMostPicks))
-          return Status(
-              Code::invalid,
-              cat("rank ", fullest_[p], " needs ", least[p],
-                  " bytes with everything recomputed that can be, the limit is ", limit_));
+          return Status(Code::invalid,
+                        cat("rank ", fullest_[p], " needs ", least[p],
+                            " bytes with everything recomputed that can be, the limit is ", limit_,
+                            "; other cuts may need less, as those of partition \"cost\""));
       }
     }
   }

@@ -181,31 +181,6 @@ TEST(Generator, ARemovedSequenceHasNoMoreTokensAndFreesItsPlace) {
   EXPECT_EQ(made, one(more, config_of(2)));
 }
 
-// The run has no room for the step of the generator, so that poll() fails before it and works
-// after.
-TEST(Generator, AStepThatIsRefusedIsMadeLater) {
-  const RunPtr run = new_run(1);
-  const GeneratorPtr generator = new_generator(run);
-  const Tokens begin = text(0, 5);
-  add(generator, begin, config_of(0));
-  const TensorPtr zero = zeros({2, 1}, WEFT_I32), none = zeros({2, 1}, WEFT_I32);
-  std::fill_n(static_cast<int32_t*>(weft_tensor_data(none.get())), 2, -1);
-  weft_tensor* const inputs[] = {zero.get(), zero.get(), none.get()};
-  Error err;
-  int steps = 0;
-  while (weft_run_submit(run.get(), inputs, 3, WEFT_FORWARD, 0, &err) == WEFT_OK) ++steps;
-  weft_token token = sized<weft_token>();
-  EXPECT_EQ(weft_generator_poll(generator.get(), &token, 0, &err), WEFT_EAGAIN);
-  while (steps > 0) {
-    weft_event event = sized<weft_event>();
-    ASSERT_EQ(weft_run_poll(run.get(), &event, -1, &err), 1) << err.text;
-    steps -= event.kind == WEFT_EVENT_DONE;
-  }
-  Tokens made;
-  while (poll(generator, token)) made.push_back(token.token);
-  EXPECT_EQ(made, one(begin, config_of(0)));
-}
-
 TEST(Generator, ASequenceEndsAtItsLimitAtAStopAndAtTheEndOfTheCache) {
   const auto last = [](weft_sequence_config config, size_t length) {
     const RunPtr run = new_run(1);
@@ -304,6 +279,12 @@ TEST(Generator, RefusesByName) {
   const RunPtr run = new_run(1);
   const GeneratorPtr generator = new_generator(run);
   uint64_t id = 0;
+  const char* const busy = "a generator uses the run";
+  expect_error(weft_generator_new(run.get(), &out, &err), err, WEFT_ESTATE, {busy});
+  expect_error(weft_run_submit(run.get(), nullptr, 0, WEFT_FORWARD, 0, &err), err, WEFT_ESTATE,
+               {busy});
+  weft_event event = sized<weft_event>();
+  expect_error(weft_run_poll(run.get(), &event, 0, &err), err, WEFT_ESTATE, {busy});
   const auto refused = [&](const Tokens& tokens, const weft_sequence_config& config,
                            const char* says) {
     expect_error(

@@ -54,6 +54,36 @@ TEST_P(Outputs, OutputsComeInTheOrderTheyWereAsked) {
   EXPECT_TRUE(step(run, {in.get(), in.get()}, WEFT_EVAL).outputs[0].empty());
 }
 
+// Replicas run at the same time, and may overtake one another.
+TEST_P(Outputs, MicroBatchesOfReplicasComeInOrder) {
+  const ModelPtr model = new_model();
+  const weft_value same = add_node(model, "relu", {add_input(model, "x", {1, 1})});
+  ASSERT_EQ(weft_model_add_output(model.get(), same, nullptr), WEFT_OK);
+  const weft_axis axes[] = {{"data", 3, 0}};
+  weft_plan_config config = plan_config(1, 6, 2);
+  config.axes = axes;
+  config.n_axes = 1;
+  const RunPtr run = start(model, config);
+  const TensorPtr in = zeros({12, 1}), out = zeros({12, 1});
+  for (int i = 0; i < 12; ++i) floats(in)[i] = static_cast<float>(i + 1);
+  weft_tensor *const inputs[] = {in.get()}, *const outputs[] = {out.get()};
+  for (int round = 0; round < 30; ++round) {
+    std::fill_n(floats(out), 12, 0.0f);
+    ASSERT_EQ(weft_run_step(run.get(), inputs, 1, WEFT_FORWARD, outputs, 1, nullptr, nullptr),
+              WEFT_OK);
+    EXPECT_TRUE(std::equal(floats(in), floats(in) + 12, floats(out)));
+    ASSERT_EQ(submit(run, {in.get()}, WEFT_FORWARD, 0), WEFT_OK);
+    weft_event event = sized<weft_event>();
+    for (uint32_t micro_batch = 0; micro_batch < 6; ++micro_batch) {
+      ASSERT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
+      EXPECT_EQ(event.kind, WEFT_EVENT_MICRO_BATCH);
+      EXPECT_EQ(event.micro_batch, micro_batch);
+    }
+    ASSERT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
+    EXPECT_EQ(event.kind, WEFT_EVENT_DONE);
+  }
+}
+
 // Polls the first micro-batch of a forward step.
 weft_tensor* first_output(const RunPtr& run, const std::vector<weft_tensor*>& batch) {
   EXPECT_EQ(submit(run, batch, WEFT_FORWARD, 0), WEFT_OK);

@@ -284,6 +284,17 @@ TEST_F(Exported, HasTheFilesThatWereKept) {
   EXPECT_EQ(names(checkpoints_), std::set<std::string>({"latest", "step-00000000"}));
 }
 
+TEST_F(Exported, DoesNotReplaceASourceDirectoryOfOthers) {
+  const fs::path source = fs::path(checkpoints_) / "source";
+  fs::create_directories(source / "sub");
+  std::ofstream(source / "main.c") << "precious";
+  keep("");
+  Error err;
+  expect_error(weft_checkpoint_keep_source(checkpoints_.c_str(), folder_.c_str(), nullptr, &err),
+               err, WEFT_ESTATE, {"source: has 'main.c', which weft does not write there"});
+  EXPECT_EQ(names(source), std::set<std::string>({"main.c", "sub"}));
+}
+
 TEST_F(Exported, KeepsFilesOnlyInADirectoryOfCheckpoints) {
   Error err;
   const auto keep_in = [&](const fs::path& directory, const fs::path& source,

@@ -110,6 +110,7 @@ class Adapters(Case):
             self.assertEqual(self.digest(self.plan(data(name))["model"], "--init", out + "-merged.safetensors", *STEPS, "--steps", 0, "--in-process"), merged)
         self.fails(3, "its model has no adapters to merge", "export", "--merge", self.base(), self.path("none"))
         self.fails(3, "has no adapter_config.json", "generate", data("gpt2"), "--adapter", data("llama"), *prompt)
+        self.fails(3, "contains only adapters", "generate", self.path("gpt2-adapter"), *prompt)
         self.fails(3, "the model has adapters already", "generate", self.path("gpt2"), "--adapter", self.path("gpt2-adapter"), *prompt)
         self.fails(3, "of another kind", "generate", data("mistral"), "--adapter", self.path("llama-adapter"), *prompt)
 

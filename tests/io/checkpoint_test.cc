@@ -21,18 +21,12 @@ using test::fine;
 using test::kSmallShard;
 using test::manifest_of;
 using test::model_tensors;
+using test::names_in;
 using test::optimizer_tensors;
 using test::says;
 using test::slurp;
 using test::spill;
 using test::write_checkpoint;
-
-std::set<std::string> names_in(const std::string& path) {
-  std::set<std::string> out;
-  for (const auto& entry : fs::directory_iterator(path))
-    out.insert(entry.path().filename().string());
-  return out;
-}
 
 // Opens and reads all; returns the first failure of either.
 Status open_and_check(const std::string& path) {

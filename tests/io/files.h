@@ -8,6 +8,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -40,6 +41,13 @@ class Directory {
  private:
   std::filesystem::path path_;
 };
+
+inline std::set<std::string> names_in(const std::string& path) {
+  std::set<std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator(path))
+    out.insert(entry.path().filename().string());
+  return out;
+}
 
 inline std::string slurp(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "zmq_peer.h"
 
@@ -70,6 +72,25 @@ TEST(Endpoint, IpcFormsThatCannotBe) {
   EXPECT_HAS(listen_error("ipc:///tmp/" + std::string(120, 'x')), "may have 107 bytes");
   EXPECT_HAS(dial_error("ipc:///tmp/" + std::string(120, 'x')), "may have 107 bytes");
   EXPECT_HAS(dial_error("ipc://"), "expected an absolute path");
+}
+
+TEST(Endpoint, IpcKeepsWhatOthersHavePutThere) {
+  std::string directory = "/tmp/weft-kept-XXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const std::string path = directory + "/socket", link = directory + "/link";
+  std::ofstream(path) << "precious";
+  EXPECT_HAS(listen_error("ipc://" + path), "'" + path + "' exists and is not a socket");
+  std::filesystem::create_symlink(path, link);
+  EXPECT_HAS(listen_error("ipc://" + link), "'" + link + "' exists and is not a socket");
+  std::ofstream(directory + "/other.lock") << "precious";
+  EXPECT_HAS(listen_error("ipc://" + directory + "/other"), "other.lock': file exists");
+  for (const std::string& kept : {path, directory + "/other.lock"}) {
+    std::string content;
+    std::ifstream(kept) >> content;
+    EXPECT_EQ(content, "precious") << kept;
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  std::filesystem::remove_all(directory);
 }
 
 TEST(Endpoint, IpcChoosesADirectoryForTheUserAlone) {

@@ -309,6 +309,8 @@ TEST(Ranks, TheSameRankTwiceIsRefused) {
   EXPECT_EQ(run.status, WEFT_ETIMEDOUT);
   EXPECT_NE(std::string(run.err.text).find("rank 2 has not joined"), std::string::npos)
       << run.err.text;
+  EXPECT_NE(std::string(run.err.text).find("rank 1, which has joined already"), std::string::npos)
+      << run.err.text;
   EXPECT_EQ(first.wait(5000), 4);
   EXPECT_EQ(second.wait(5000), 4);
   std::string said = first.last_line(), other = second.last_line();

@@ -1,0 +1,37 @@
+// Checkpoints do not replace or remove what others have made.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "checkpoints.h"
+
+namespace weft::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Foreign, DirectoriesOfOthersAreNotRemoved) {
+  const Directory directory;
+  const auto make = [&directory](const char* name) {
+    const std::string made = directory / name;
+    fs::create_directories(made);
+    spill(made + "/notes.txt", "precious");
+  };
+  make("step-00000001");
+  ASSERT_TRUE(fine(write_checkpoint(directory.path(), 2).status()));
+  for (const uint64_t step : {3, 4, 5})
+    ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
+  EXPECT_EQ(names_in(directory.path()),
+            (std::set<std::string>{"latest", "step-00000001", "step-00000004", "step-00000005"}));
+  make("step-00000006");
+  EXPECT_TRUE(says(write_checkpoint(directory.path(), 6).status(),
+                   {"step-00000006: has 'notes.txt', which weft does not write there"}));
+  make(".step-00000007.tmp");
+  EXPECT_TRUE(says(write_checkpoint(directory.path(), 8).status(), {".step-00000007.tmp: has"}));
+  for (const char* name : {"step-00000001", "step-00000006", ".step-00000007.tmp"})
+    EXPECT_EQ(slurp((directory / name) + "/notes.txt"), "precious");
+}
+
+}  // namespace
+}  // namespace weft::test
