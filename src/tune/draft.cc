@@ -227,9 +227,7 @@ Status choose_order(Outline& out, const ScheduleChoice& choice, const PlanConfig
   return {};
 }
 
-}  // namespace
-
-Result<Outline> outline_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+Result<Outline> outline_with(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   Outline out;
   Plan& plan = out.plan;
   plan.whole = model;
@@ -248,6 +246,23 @@ Result<Outline> outline_of(const std::shared_ptr<const Model>& model, const Plan
   if (out.train.updates > 0) plan.config.packed = false;
   set_mesh(plan.config, config);
   return out;
+}
+
+}  // namespace
+
+// With recompute "auto", stages are cut by time, and then as much is recomputed as the limit
+// requires. If that is not enough, they are cut as if everything was recomputed.
+Result<Outline> outline_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+  auto by_time = outline_with(model, config);
+  PlanConfig cut = config;
+  cut.recompute = "stage";
+  if (by_time.ok() || config.recompute != "auto" || !cuts_by_bytes(cut)) return by_time;
+  const auto by_bytes = outline_with(model, cut);
+  if (!by_bytes.ok()) return by_time;
+  cut.recompute = config.recompute;
+  cut.cuts = by_bytes.value().plan.config.cuts;
+  auto again = outline_with(model, cut);
+  return again.ok() ? std::move(again) : std::move(by_time);
 }
 
 }  // namespace weft

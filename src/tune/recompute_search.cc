@@ -18,6 +18,7 @@ class Fit {
  public:
   Fit(const PlanConfig& config, const std::vector<size_t>& first, RunBytes& bytes)
       : limit_(config.memory_limit),
+        own_cuts_(config.split != SplitBy::cost || !config.cuts.empty()),
         first_(first),
         bytes_(bytes),
         times_(analysed_times(bytes.pieces(), config.micro_batch_size)),
@@ -54,7 +55,7 @@ class Fit {
           return Status(Code::invalid,
                         cat("rank ", fullest_[p], " needs ", least[p],
                             " bytes with everything recomputed that can be, the limit is ", limit_,
-                            "; other cuts may need less, as those of partition \"cost\""));
+                            own_cuts_ ? "; other cuts may need less" : ""));
       }
     }
   }
@@ -134,6 +135,7 @@ class Fit {
   }
 
   const int64_t limit_;
+  const bool own_cuts_;  // given, or not chosen by cost
   const std::vector<size_t>& first_;
   RunBytes& bytes_;
   const std::vector<NodeTimes> times_;

@@ -169,6 +169,32 @@ TEST(Recompute, WaysAreTheQuickestThatFitThenTheSmallest) {
   EXPECT_EQ(ways_of({one, two}, 10), (Ways{{9, 2}, {1, 2}, {0, 2}}));
 }
 
+// Where stages of equal time do not fit, others are cut.
+TEST(Recompute, AutoFitsWhereStageDoes) {
+  const char* text = "gpt-nano:blocks=6,width=64,heads=2,context=32,vocabulary=4096";
+  const auto model = make_preset(text, {.seq_len = 0}).value().model;
+  PlanConfig config;
+  config.ranks = 4;
+  config.micro_batches = 4;
+  config.micro_batch_size = 4;
+  config.recompute = "stage";
+  const auto free = make_plan(model, config).value();
+  const int64_t most = *std::max_element(free->arena_bytes.begin(), free->arena_bytes.end());
+  int fitted = 0;
+  for (int percent = 99; percent > 40; percent -= 3) {
+    config.memory_limit = most / 100 * percent;
+    config.recompute = "stage";
+    if (!make_plan(model, config).ok()) break;
+    config.recompute = "auto";
+    const auto made = make_plan(model, config);
+    ASSERT_TRUE(made.ok()) << percent << " %: " << made.status().text();
+    EXPECT_LE(*std::max_element(made.value()->arena_bytes.begin(), made.value()->arena_bytes.end()),
+              config.memory_limit);
+    ++fitted;
+  }
+  EXPECT_GT(fitted, 2);
+}
+
 TEST(Recompute, ALimitThatNothingFitsIsNamed) {
   PlanConfig config;
   config.ranks = 2;
