@@ -112,6 +112,26 @@ Outcome check_same_weights(const std::string& model, const std::string& source,
   return {};
 }
 
+void add_checkpoint_options(Parser& parser, std::string& checkpoint, std::string& adapter) {
+  parser
+      .add("CHECKPOINT", checkpoint,
+           "A checkpoint, a directory of checkpoints (the latest is used), or a directory of "
+           "Transformers")
+      .required()
+      .type("");
+  parser
+      .add("--adapter", adapter,
+           "Add the adapters in this directory of PEFT to the model of CHECKPOINT")
+      .type("DIR");
+}
+
+Outcome load_weights(const Built& built, weft_run* run) {
+  weft_error err = sized<weft_error>();
+  for (const CheckpointPtr* from : {&built.checkpoint, &built.adapter})
+    if (*from) CLI_CALL(weft_run_load(run, from->get(), WEFT_LOAD_WEIGHTS, &err));
+  return {};
+}
+
 uint32_t stages_of(const PlanOptions& options) {
   if (!options.stage_replicas.empty())
     return static_cast<uint32_t>(split(options.stage_replicas).size());

@@ -6,6 +6,7 @@
 #include "cli/handles.h"
 #include "cli/options.h"
 #include "cli/parameter_groups.h"
+#include "cli/parser.h"
 
 namespace weft::cli {
 
@@ -45,6 +46,11 @@ Outcome take_ranks(PlanOptions& options);
 // Replaces "auto" by the selected value, so that a checkpoint stores that value.
 Outcome settle_choices(const ModelOptions& model, PlanOptions& options,
                        const OptimizerOptions& optimizer, uint64_t steps);
+
+// CHECKPOINT, and adapters that its model gets.
+void add_checkpoint_options(Parser& parser, std::string& checkpoint, std::string& adapter);
+// Loads the weights of the checkpoint, and of the adapters if there are any.
+Outcome load_weights(const Built& built, weft_run* run);
 
 // Makes the model: a preset, or that of the checkpoint that MODEL names. `dropout` overrides the
 // value in the text.

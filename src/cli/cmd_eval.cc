@@ -95,9 +95,7 @@ Outcome Evaluator::prepare() {
   CLI_TRY(open_file());
   CLI_TRY(make_plan());
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
-  weft_error err = sized<weft_error>();
-  CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
-  return {};
+  return load_weights(built_, run_.get());
 }
 
 Outcome Evaluator::drive(std::span<const TensorPtr> inputs, std::vector<double>& losses) {
@@ -200,12 +198,7 @@ Action add_eval(Parser& parser) {
   auto o = std::make_shared<Options>();
   o->model.command = o->launch.command = "eval";
   o->model.is_checkpoint = true;
-  parser
-      .add("CHECKPOINT", o->model.model,
-           "A checkpoint, a directory of checkpoints (the latest is used), or a directory of "
-           "Transformers")
-      .required()
-      .type("");
+  add_checkpoint_options(parser, o->model.model, o->model.adapter);
   parser.section("Data");
   parser
       .add("--data", o->data,

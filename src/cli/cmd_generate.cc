@@ -21,16 +21,7 @@ std::string check_share(const std::string& text) {
 
 Action add_generate(Parser& parser) {
   auto o = std::make_shared<GeneratorOptions>();
-  parser
-      .add("CHECKPOINT", o->checkpoint,
-           "A checkpoint, a directory of checkpoints (the latest is used), or a directory of "
-           "Transformers")
-      .required()
-      .type("");
-  parser
-      .add("--adapter", o->adapter,
-           "Add the adapters in this directory of PEFT to the model of CHECKPOINT")
-      .type("DIR");
+  add_checkpoint_options(parser, o->checkpoint, o->adapter);
   parser.section("Texts");
   parser
       .add("--prompt", o->prompts,

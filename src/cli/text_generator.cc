@@ -134,10 +134,8 @@ Outcome TextGenerator::prepare() {
   }
   CLI_TRY(make_decoder(decoder, built_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
+  CLI_TRY(load_weights(built_, run_.get()));
   weft_error err = sized<weft_error>();
-  CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
-  if (built_.adapter)
-    CLI_CALL(weft_run_load(run_.get(), built_.adapter.get(), WEFT_LOAD_WEIGHTS, &err));
   CLI_CALL(weft_generator_new(run_.get(), Out(generator_), &err));
   return {};
 }

@@ -102,6 +102,12 @@ class Adapters(Case):
             self.assertNotEqual(expected, text(data(name)))
             self.assertEqual(text(data(name), "--adapter", out + "-adapter"), expected)
             self.assertEqual(text(out + "-merged"), expected)
+            with open(self.path("ids.u16"), "wb") as file:
+                file.write(bytes(token for i in range(40) for token in (i * 7 % 37, 0)))
+            losses = [json.loads(run("eval", *args, "--data", self.path("ids.u16"), "--json").stdout)["loss"]
+                      for args in ([out], [data(name), "--adapter", out + "-adapter"], [data(name)])]
+            self.assertEqual(losses[0], losses[1])
+            self.assertNotEqual(losses[0], losses[2])
             beside = ["--adapter", out + "-adapter", *STEPS, "--in-process"]
             self.assertEqual(self.digest(data(name), *beside, "--steps", 0), digest)
             self.assertEqual(self.digest(self.plan(data(name))["model"], "--init", data(name), *beside, "--steps", 0), digest)
