@@ -200,7 +200,10 @@ weft_status weft_data_sample(const weft_data* data, uint64_t seed, uint64_t step
     WEFT_TRY(require(data, "data"));
     WEFT_TRY_ASSIGN(const int64_t samples, check_pair(*data, x, target));
     WEFT_TRY(check_trains(*data));
-    if (!data->train) return draw(*data, seed, step, 0, samples, *x, *target), Status();
+    if (!data->train) {
+      draw(*data, seed, step, 0, samples, *x, *target);
+      return {};
+    }
     for (int64_t j = 0; j < samples; ++j)
       WEFT_TRY(data->train->read(data->train->training(seed, step, j, samples),
                                  row_of(*data, *x, j), row_of(*data, *target, j)));

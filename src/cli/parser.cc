@@ -272,19 +272,26 @@ Outcome check_values(const CLI::App& app, const std::vector<std::string>& argume
 bool read_value(const std::string& text, Target target) { return std::visit(Reader{text}, target); }
 std::string value_text(Target target) { return std::visit(Writer(), target); }
 
-Option Option::type(const char* name) const { return option_->type_name(name), *this; }
-Option Option::required() const { return option_->required(), *this; }
+Option Option::type(const char* name) const {
+  option_->type_name(name);
+  return *this;
+}
+Option Option::required() const {
+  option_->required();
+  return *this;
+}
 
 Option Option::range(uint32_t least, uint32_t most) const {
   const std::string expected =
       "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
-  return expect_instead<uint64_t>(option_, expected,
-                                  [least, most](uint64_t n) { return n >= least && n <= most; }),
-         *this;
+  expect_instead<uint64_t>(option_, expected,
+                           [least, most](uint64_t n) { return n >= least && n <= most; });
+  return *this;
 }
 
 Option Option::number(const std::string& expected, bool (*fits)(double)) const {
-  return expect_instead<double>(option_, expected, fits), *this;
+  expect_instead<double>(option_, expected, fits);
+  return *this;
 }
 Option Option::not_negative() const {
   return number("a number from 0 to " + number_text(kMostNumber), [](double x) { return x >= 0; });
@@ -306,14 +313,22 @@ Option Option::one_of(const std::vector<std::string>& names) const {
 
 Option Option::offers(const std::vector<std::string>& names) const {
   const auto accept = [](const std::string&) { return std::string(); };
-  return option_->check(CLI::Validator(accept, joined(names, " "), kChoices)), *this;
+  option_->check(CLI::Validator(accept, joined(names, " "), kChoices));
+  return *this;
 }
 
-Option Option::bytes() const { return option_->transform(CLI::Validator(as_bytes, "")), *this; }
-Option Option::check(std::string (*fault)(const std::string&)) const {
-  return option_->check(fault), *this;
+Option Option::bytes() const {
+  option_->transform(CLI::Validator(as_bytes, ""));
+  return *this;
 }
-Option Option::excludes(const char* other) const { return option_->excludes(other), *this; }
+Option Option::check(std::string (*fault)(const std::string&)) const {
+  option_->check(fault);
+  return *this;
+}
+Option Option::excludes(const char* other) const {
+  option_->excludes(other);
+  return *this;
+}
 bool Option::given() const { return option_->count() > 0; }
 
 Parser::Parser(const std::string& command, const std::string& about, const std::string& example)
@@ -381,7 +396,10 @@ std::string meant(std::string_view found, const std::vector<std::string>& known)
   std::string best;
   size_t least = (found.size() - std::min(found.find_first_not_of('-'), found.size())) / 2 + 1;
   for (const std::string& name : known)
-    if (const size_t d = distance(found, name); d < least) best = name, least = d;
+    if (const size_t d = distance(found, name); d < least) {
+      best = name;
+      least = d;
+    }
   return best.empty() ? "" : "did you mean " + best + "?";
 }
 

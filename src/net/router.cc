@@ -246,7 +246,10 @@ bool Router::read_frame(size_t* bytes) {
   Message rest;
   for (bool more = message_.more(); more && socket_->receive(rest) == 0; more = rest.more())
     parts = true;
-  if (!known || (id.lane != '0' && id.lane != '1')) return refuse_frame(descriptor), true;
+  if (!known || (id.lane != '0' && id.lane != '1')) {
+    refuse_frame(descriptor);
+    return true;
+  }
 
   Nonce nonce;
   std::copy_n(id.nonce, nonce.size(), nonce.begin());

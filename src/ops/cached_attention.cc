@@ -22,6 +22,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/elementwise.h"
+#include "kernels/free_scratch.h"
 #include "kernels/packed.h"
 #include "kernels/softmax_row.h"
 #include "ops/check.h"
@@ -32,7 +33,6 @@ namespace {
 
 constexpr int64_t kTile = 64;        // positions
 constexpr int64_t kBlockRows = 16;   // of queries
-constexpr int64_t kGroups = 16;      // that run at the same time
 constexpr int64_t kMostShared = 64;  // heads of queries per head of keys
 
 constexpr int64_t padded(int64_t n) { return (n + kStrip - 1) / kStrip * kStrip; }
@@ -59,7 +59,7 @@ struct Sizes {
       : Sizes(*call.attrs, call.in[0].desc.shape, call.in[1].desc.shape, call.in.size() == 3) {}
 
   int64_t head_elements() const { return padded(length) * size; }
-  int64_t groups() const { return std::min(kGroups, rows * kv_heads); }
+  int64_t groups() const { return std::min(kMostParts, rows * kv_heads); }
   int64_t query_rows() const { return kBlockRows * shared; }
   // Queries and results, scores, a tile of keys or values in f32.
   int64_t group_floats() const {

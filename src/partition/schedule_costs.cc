@@ -28,7 +28,9 @@ ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config,
   for (size_t id = 0; id < stage_of_node.size(); ++id) {
     const auto s = static_cast<size_t>(stage_of_node[id]);
     const NodeTimes& t = (times.empty() ? analysed : times)[id];
-    out.forward[s] += t.forward, out.input[s] += t.input, out.weight[s] += t.weight;
+    out.forward[s] += t.forward;
+    out.input[s] += t.input;
+    out.weight[s] += t.weight;
   }
   return out;
 }

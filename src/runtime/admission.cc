@@ -146,7 +146,10 @@ void Admission::met_rank(Candidate& candidate, const FrameHeader& header, int la
   PeerConnection& wire = *candidate.wire;
   const std::string who = rank_name(header.source);
   candidate.hello = header;
-  if (failure_) return tell_failure(candidate, *failure_), drop(wire);
+  if (failure_) {
+    tell_failure(candidate, *failure_);
+    return drop(wire);
+  }
   if (over_) return turn_away(wire, cat(who, " of a run that is over"));
   if (header.kind != FrameKind::hello || frame.size() > kMostHello)
     return turn_away(wire, cat(who, " begins with ", frame_kind_name(header.kind), " of ",

@@ -85,7 +85,10 @@ Result<Costs> read_costs(const ScheduleSizes& sizes) {
                                        ", expected at most ", std::min(cost.held, cost.parked)));
     const double one = cost.fixed + (out.places ? cost.held + cost.parked - cost.kept
                                                 : std::max(cost.held, cost.parked));
-    if (one > least) least = one, most = r;
+    if (one > least) {
+      least = one;
+      most = r;
+    }
   }
   if (!out.fits(least))
     return Status(Code::invalid,
