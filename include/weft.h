@@ -27,7 +27,7 @@
  * objects of the caller. No object survives fork().
  *
  * The host process. The library does not print, exit or abort, does not change signals, locale or working directory, and starts no
- * thread before weft_run_start, weft_mesh_listen or weft_mesh_join. weft(3) lists exceptions of its dependencies.
+ * thread before weft_run_start, weft_mesh_listen, weft_mesh_join or weft_profile_new. weft(3) lists exceptions of its dependencies.
  *
  * Structs. Every struct that may grow begins with `size`, and grows at its end only.
  * - A configuration has a function NAME_init(config, size), where `size` is sizeof the struct of the caller. It sets every field to its

@@ -156,7 +156,8 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
     CLI_TRY(open_checkpoint(options.command, text, out.checkpoint, info));
     if (!info.model && info.adapters)
       return {kBadInput, "'" + text + "' contains only adapters",
-              "use the model that they are for as MODEL, and the directory with --adapter"};
+              "name the model that they are for; train, generate and eval take this directory with "
+              "--adapter"};
     if (!info.model)
       return {kBadInput,
               "'" + text +

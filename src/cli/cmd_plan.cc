@@ -87,6 +87,13 @@ Outcome compare(const Options& o) {
 Outcome show_plan(Options& o) {
   if (o.model.model.empty()) return {kUsage, "MODEL is missing", "weft plan --help"};
   CLI_TRY(take_ranks(o.plan));
+  CLI_TRY(check_outputs(
+      {{"--save", o.save}, {"--trace", o.trace}, {"--write-schedule", o.write_schedule}},
+      {{"--plan", o.plan.plan_file},
+       {"--profile", o.plan.profile},
+       {"--cluster", o.plan.cluster},
+       {"--schedule-file", o.plan.schedule_file},
+       {"MODEL", o.model.model}}));
   if (o.compare) return compare(o);
   weft_error err = sized<weft_error>();
   Built built;

@@ -50,9 +50,7 @@ std::string page(const std::vector<std::string>& inputs) {
 Outcome report(const Options& o) {
   std::vector<std::string> inputs;
   for (const std::string& file : o.files) {
-    if (file == o.out)
-      return {kUsage, "--out is '" + o.out + "', which is also a file to read",
-              "name another file"};
+    CLI_TRY(check_outputs({{"--out", o.out}}, {{"FILE", file}}));
     CLI_TRY(read_report_input(file, inputs));
   }
   CLI_TRY(write_file(o.out, page(inputs)));

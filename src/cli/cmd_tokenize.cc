@@ -24,7 +24,7 @@ Outcome check(const Options& o) {
   if (!o.decode && o.skip_specials) return {kUsage, "--skip-specials requires --decode", ""};
   if (!o.decode && !o.out.empty() && id_width(o.out) == 0)
     return {kUsage, "--out: '" + o.out + "', expected NAME.u16 or NAME.u32", ""};
-  return {};
+  return check_outputs({{"--out", o.out}}, {{"FILE", o.file}, {"TOKENIZER", o.tokenizer}});
 }
 
 Outcome decode_file(const Options& o, const weft_tokenizer* tokenizer) {

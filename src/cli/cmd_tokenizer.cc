@@ -48,13 +48,14 @@ Action add_tokenizer(Parser& parser) {
            "Merge only pairs of tokens that occur N times in the texts")
       .type("N");
   parser.add("--special", o->specials, "Special tokens, which have the first ids").type("TOKEN...");
-  parser.add("--out", o->out, "The file to write").type("FILE");
-  return [o]() -> Outcome {
+  const Option out = parser.add("--out", o->out, "The file to write").type("FILE");
+  return [o, out]() -> Outcome {
+    std::error_code ignored;
+    if (!out.given() && std::filesystem::exists(o->out, ignored))
+      return {kUsage, "'" + o->out + "' exists", "name the file to write with --out"};
     std::string text;
     for (const std::string& file : o->files) {
-      std::error_code ignored;
-      if (std::filesystem::equivalent(file, o->out, ignored))
-        return {kUsage, "--out: '" + o->out + "' is one of the texts", ""};
+      CLI_TRY(check_outputs({{"--out", o->out}}, {{"FILE", file}}));
       CLI_TRY(add_text(file, text));
     }
     std::vector<const char*> specials;

@@ -1,7 +1,9 @@
 #include "cli/output_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
 
 #include "cli/handles.h"
 
@@ -53,6 +55,37 @@ Outcome check_outside_checkpoints(const std::string& path) {
       ""};
 }
 
+Outcome check_outputs(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const auto place = [&ignored](const NamedFile& file) {
+    return fs::weakly_canonical(file.path, ignored);
+  };
+  // An input that does not exist may be the name of a model.
+  const auto exists = [&ignored](const NamedFile& file) { return fs::exists(file.path, ignored); };
+  for (auto output = outputs.begin(); output != outputs.end(); ++output) {
+    const bool is_special = exists(*output) && !fs::is_regular_file(output->path, ignored);
+    if (output->path.empty() || is_special) continue;
+    const auto is_input = [&](const NamedFile& other) {
+      return exists(other) && fs::equivalent(output->path, other.path, ignored);
+    };
+    const auto is_output = [&](const NamedFile& other) {
+      return !other.path.empty() && (place(*output) == place(other) || is_input(other));
+    };
+    const auto refuse = [&output](const NamedFile& other) {
+      return Outcome{
+          kUsage,
+          std::string(output->option) + ": '" + output->path + "' is the file of " + other.option,
+          ""};
+    };
+    if (const auto at = std::find_if(inputs.begin(), inputs.end(), is_input); at != inputs.end())
+      return refuse(*at);
+    if (const auto at = std::find_if(outputs.begin(), output, is_output); at != output)
+      return refuse(*at);
+  }
+  return {};
+}
+
 Outcome write_file(const std::string& path, const std::string& text) {
   CLI_TRY(check_file(path));
   std::error_code error;
@@ -70,9 +103,24 @@ Outcome write_file(const std::string& path, const std::string& text) {
   return error ? cannot_write(path, error.value()) : Outcome();
 }
 
+namespace {
+
+// A process that was killed, or a full disk, can leave a part of a line.
+void drop_incomplete_line(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  std::ifstream file(path, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const size_t end = text.rfind('\n') + 1;  // 0 if there is no line
+  if (end < text.size()) std::filesystem::resize_file(path, end, ignored);
+}
+
+}  // namespace
+
 Outcome JsonLog::open(const std::string& path, bool append) {
   path_ = path;
   CLI_TRY(check_file(path));
+  if (append) drop_incomplete_line(path);
   return open_file(path, append ? std::ios::app : std::ios::trunc, file_);
 }
 

@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "cli/json.h"
 #include "cli/outcome.h"
@@ -11,6 +12,14 @@ namespace weft::cli {
 
 // The library refuses to write into a checkpoint; for the files of the command, this does.
 Outcome check_outside_checkpoints(const std::string& path);
+
+// A file and the option that names it; an empty path is none.
+struct NamedFile {
+  const char* option;
+  std::string path;
+};
+// Refuses an output that is the file of an input, or of another output. Devices and pipes may be.
+Outcome check_outputs(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs);
 
 // Replaces the file, in one step if it is not a device or a pipe.
 Outcome write_file(const std::string& path, const std::string& text);

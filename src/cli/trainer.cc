@@ -53,22 +53,19 @@ Outcome check_place(const std::string& file) {
 }
 
 // What a run writes while it reads the file would be lost.
-Outcome check_not_read(const char* option, const std::string& output, const TrainOptions& o) {
-  const std::pair<const char*, const std::string*> inputs[] = {
-      {"--data", &o.data.file},
-      {"--eval", &o.data.eval},
-      {"--tokenizer", &o.data.tokenizer},
-      {"--plan", &o.plan.plan_file},
-      {"--profile", &o.plan.profile},
-      {"--cluster", &o.plan.cluster},
-      {"--schedule-file", &o.plan.schedule_file},
-  };
-  std::error_code ignored;
-  for (const auto& [name, input] : inputs)
-    if (!output.empty() && std::filesystem::is_regular_file(output, ignored) &&
-        std::filesystem::equivalent(output, *input, ignored))
-      return {kUsage, std::string(option) + ": '" + output + "' is the file of " + name, ""};
-  return {};
+Outcome check_not_read(const TrainOptions& o) {
+  return check_outputs({{"--trace", o.trace}, {"--log", o.log}},
+                       {{"--data", o.data.file},
+                        {"--eval", o.data.eval},
+                        {"--tokenizer", o.data.tokenizer},
+                        {"--init", o.init},
+                        {"MODEL", o.model.model},
+                        {"--plan", o.plan.plan_file},
+                        {"--profile", o.plan.profile},
+                        {"--cluster", o.plan.cluster},
+                        {"--schedule-file", o.plan.schedule_file},
+                        {"--key", o.launch.key},
+                        {"--allow", o.launch.allow}});
 }
 
 std::string text_or_empty(const char* text) { return text ? text : ""; }
@@ -81,8 +78,7 @@ Trainer::Trainer(const TrainOptions& options,
 
 Outcome Trainer::prepare(weft_checkpoint* resumed) {
   if (!options_.quiet) warn_of_slow_kernels("train");
-  CLI_TRY(check_not_read("--trace", options_.trace, options_));
-  CLI_TRY(check_not_read("--log", options_.log, options_));
+  CLI_TRY(check_not_read(options_));
   CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
   CLI_TRY(open_weights(resumed));

@@ -18,6 +18,8 @@ namespace weft {
 
 namespace {
 
+constexpr const char *kWriter = "writer", *kWeft = "weft";  // in the metadata of exports
+
 // What of a model is exported.
 enum class Content : uint8_t { all, merged, adapters };
 
@@ -61,7 +63,7 @@ class Exporter {
 Status Exporter::write(const std::string& path, const std::vector<TensorSpec>& tensors) {
   WEFT_TRY(check_outside_checkpoints(path));
   WEFT_TRY_ASSIGN(SafetensorsWriter writer,
-                  SafetensorsWriter::create(path, tensors, {{"format", "pt"}}));
+                  SafetensorsWriter::create(path, tensors, {{"format", "pt"}, {kWriter, kWeft}}));
   std::vector<std::byte> bytes;
   for (const SafetensorsEntry& entry : writer.order()) {
     WEFT_TRY(read(entry, bytes));
@@ -142,6 +144,35 @@ Status write_shards(Exporter& exporter, const std::string& path, uint64_t shard_
   return remove_other_weights(path, written);
 }
 
+// Only what an export has written is replaced: a model may have no other copy. `description`: of
+// the weights in the directory.
+Status check_is_export(const std::string& path, const char* description) {
+  if (!path_exists(path)) return {};
+  WEFT_TRY_ASSIGN(const auto names, list_directory(path));
+  const auto refuse = [&path](const std::string& name) {
+    return Status(Code::invalid, cat(join_path(path, name),
+                                     ": was not written by an export; name "
+                                     "another directory, or remove it"));
+  };
+  const auto is_file = [&path](const std::string& name) {
+    std::error_code ignored;
+    return std::filesystem::is_regular_file(join_path(path, name), ignored);
+  };
+  bool is_export = false;
+  for (const std::string& name : names) {
+    if (!name.ends_with(".safetensors")) continue;
+    if (!is_weights_name(name) && name != kAdapterFile) continue;
+    if (!is_file(name)) continue;
+    const auto file = SafetensorsFile::open(join_path(path, name));
+    const auto& metadata = file.ok() ? file.value().metadata() : SafetensorsMetadata();
+    const auto writer = metadata.find(kWriter);
+    if (writer == metadata.end() || writer->second != kWeft) return refuse(name);
+    is_export = true;
+  }
+  if (is_export || !is_file(description)) return {};
+  return refuse(description);
+}
+
 // Until all is written, a directory has no description: new weights with an old one would be
 // another model.
 Status remove_description(const std::string& config) {
@@ -169,6 +200,7 @@ Result<Exporter> exporter_of(Checkpoint& from, const ExportOptions& options,
 Status write_adapters(Checkpoint& from, const std::string& path, DType dtype,
                       const Preset& preset) {
   WEFT_TRY(check_apart_from_checkpoints(path));
+  WEFT_TRY(check_is_export(path, kAdapterConfigFile));
   WEFT_TRY(make_directory(path, true));
   const std::string config = join_path(path, kAdapterConfigFile);
   WEFT_TRY(remove_description(config));
@@ -202,6 +234,7 @@ Status export_directory(Checkpoint& from, const std::string& path, const ExportO
     if (preset.adapters) return write_adapters(from, path, options.dtype, preset);
   }
   WEFT_TRY(check_apart_from_checkpoints(path));
+  WEFT_TRY(check_is_export(path, kModelConfigFile));
   WEFT_TRY(make_directory(path, true));
   const std::string config = join_path(path, kModelConfigFile);
   WEFT_TRY(remove_description(config));

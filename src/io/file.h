@@ -100,11 +100,11 @@ Status sync_directory(const std::string& path);
 Status make_directory(const std::string& path, bool with_parents);
 // The names in a directory, ascending.
 Result<std::vector<std::string>> list_directory(const std::string& path);
-// Removes a file, or a directory with its contents. Links are removed, not followed.
 // Refuses a directory that has other files than those that weft writes to it, by name, or leaves
 // there (".NAME.tmp"). Ok if it does not exist.
 Status check_only(const std::string& directory,
                   const std::function<bool(std::string_view)>& writes);
+// Removes a file, or a directory with its contents. Links are removed, not followed.
 Status remove_path(const std::string& path);
 
 }  // namespace weft

@@ -93,7 +93,11 @@ Status keep_source(const std::string& checkpoints, const std::string& source,
   if (!tokenizer.empty()) WEFT_TRY(copy_tokenizer(tokenizer, hidden));
   WEFT_TRY_ASSIGN(const auto names, list_directory(hidden));
   const Status replaces = check_only(kept, writes);
-  if (names.empty()) return replaces.ok() && path_exists(kept) ? remove_path(kept) : Status();
+  if (names.empty()) {
+    // Without checkpoints, the directory is not one that weft has made.
+    const bool is_old = replaces.ok() && path_exists(kept) && has_checkpoints(checkpoints);
+    return is_old ? remove_path(kept) : Status();
+  }
   WEFT_TRY(replaces);
   WEFT_TRY(sync_directory(hidden));
   bool swapped = false;

@@ -86,6 +86,20 @@ bool is_directory(const std::string& path) {
   return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
+// Whether a process listens at this socket. A killed process leaves its socket behind.
+bool is_served(const std::string& path) {
+  const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return false;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, kLongestPath);
+  const bool is_connected =
+      connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+      errno == EAGAIN;
+  close(probe);
+  return is_connected;
+}
+
 constexpr std::string_view kOwn = "/weft-XXXXXX";
 
 // A directory of this user only, if the system provides one. After su or in a container the
@@ -256,13 +270,17 @@ Result<IpcPlace> IpcPlace::take(const std::string& endpoint) {
   if (lstat(path.c_str(), &found) == 0 && !S_ISSOCK(found.st_mode))
     return wrong(endpoint, cat("'", path, "' exists and is not a socket"));
   int error = 0;
-  place.path_ = path;
   place.lock_path_ = path + ".lock";
   place.lock_ = lock_file(place.lock_path_, &error);
   if (place.lock_ < 0 && error == EWOULDBLOCK)
     return Status(Code::state, cat("'", endpoint, "': another listener holds this path"));
+  if (place.lock_ < 0 && error == EEXIST)
+    return wrong(endpoint, cat("'", path, ".lock' exists and is not a lock of weft"));
   if (place.lock_ < 0)
     return system_failure(cat("'", endpoint, "': cannot lock '", path, ".lock'"), error);
+  if (is_served(path))
+    return Status(Code::state, cat("'", endpoint, "': another program listens at this path"));
+  place.path_ = std::move(path);  // from here on it is removed
   return place;
 }
 

@@ -6,9 +6,9 @@ namespace weft {
 
 namespace {
 
-// Of a job on the loop thread: less than the wake-ups of two threads, and little for those who wait
-// for the loop.
-constexpr int64_t kBriefNs = 10'000;
+// Of brief jobs of all ranks that share a loop, which then run one after another: less than the
+// wake-ups of two threads, and little for those who wait for the loop.
+constexpr int64_t kBriefNs = 20'000;
 
 bool calls_user_op(const Model& model, const RankProgram& program, const Job& job) {
   if (job.kind != JobKind::action) return false;
@@ -20,21 +20,22 @@ bool calls_user_op(const Model& model, const RankProgram& program, const Job& jo
 
 }  // namespace
 
-JobThread::JobThread(Worker& worker, size_t depth, Ran ran)
-    : worker_(worker), ran_(std::move(ran)), slots_(depth) {
+JobThread::JobThread(Worker& worker, size_t depth, int32_t ranks, Ran ran)
+    : worker_(worker), brief_ns_(kBriefNs / ranks), ran_(std::move(ran)), slots_(depth) {
   const Plan& plan = worker.plan();
   for (const ModePlan& mode : plan.modes) {
     if (!mode.present) continue;
     const RankProgram& program = mode.ranks[static_cast<size_t>(worker.rank())];
     for (const Job& job : program.jobs)
       known_[static_cast<size_t>(mode.mode)].push_back(
-          {.calls_user_op = calls_user_op(*plan.model, program, job)});
+          {.is_regular = job.kind == JobKind::action ? !calls_user_op(*plan.model, program, job)
+                                                     : !plan.asynchronous()});
   }
 }
 
 Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, size_t depth,
-                                                   Ran ran) {
-  std::unique_ptr<JobThread> out(new JobThread(worker, depth, std::move(ran)));
+                                                   int32_t ranks, Ran ran) {
+  std::unique_ptr<JobThread> out(new JobThread(worker, depth, ranks, std::move(ran)));
   JobThread* self = out.get();
   auto run = [self](int64_t n) {
     Slot& slot = self->slot(n);
@@ -52,13 +53,19 @@ Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, s
 }
 
 void JobThread::remember(const Slot& slot) {
-  if (slot.task.job < 0 || known(slot.task).calls_user_op) return;
-  known(slot.task).took = slot.time.end - slot.time.begin;
+  const WorkerTask& task = slot.task;
+  if (task.job < 0 || !known(task).is_regular) return;
+  const RankProgram& program =
+      worker_.plan().mode(task.step.mode).ranks[static_cast<size_t>(worker_.rank())];
+  const Job& job = program.jobs[static_cast<size_t>(task.job)];
+  // An action of a micro-batch that the step does not have only clears.
+  if (job.kind == JobKind::action && job.micro_batch >= task.step.micro_batches) return;
+  known(task).took = slot.time.end - slot.time.begin;
 }
 
 void JobThread::push(const WorkerTask& task) {
   slot(given_) = {task, {}, {}};
-  const bool is_brief = task.job >= 0 && known(task).took < kBriefNs;
+  const bool is_brief = task.job >= 0 && known(task).took < brief_ns_;
   if (!thread_->push(given_++, is_brief))
     ran_(task, Status(Code::internal, "a rank has more tasks than its queue can contain"), {});
 }

@@ -19,8 +19,9 @@ class JobThread {
   using Ran = std::function<void(const WorkerTask& task, const Status& status, const JobTime&)>;
 
   // Called on the loop thread, as push() and the destructor. At most `depth` tasks may be queued or
-  // running. `worker` must outlive this object.
-  static Result<std::unique_ptr<JobThread>> make(Loop& loop, Worker& worker, size_t depth, Ran ran);
+  // running. `worker` must outlive this object. `ranks`: that have the same loop.
+  static Result<std::unique_ptr<JobThread>> make(Loop& loop, Worker& worker, size_t depth,
+                                                 int32_t ranks, Ran ran);
   // Waits for the running task; queued tasks are dropped.
   ~JobThread() = default;
 
@@ -33,13 +34,13 @@ class JobThread {
     JobTime time;
   };
 
-  // What is known about a job of the plan.
+  // What is known about a job of the plan. Ops of the caller are not regular.
   struct Known {
-    bool calls_user_op = false;  // whose time is not ours to predict
-    int64_t took = INT64_MAX;    // the last time, in nanoseconds
+    bool is_regular = true;    // what it does depends on the mode and the micro-batch only
+    int64_t took = INT64_MAX;  // the last time, in nanoseconds
   };
 
-  JobThread(Worker& worker, size_t depth, Ran ran);
+  JobThread(Worker& worker, size_t depth, int32_t ranks, Ran ran);
   Known& known(const WorkerTask& task) {
     return known_[static_cast<size_t>(task.step.mode)][static_cast<size_t>(task.job)];
   }
@@ -47,6 +48,7 @@ class JobThread {
   Slot& slot(int64_t n) { return slots_[static_cast<size_t>(n) % slots_.size()]; }
 
   Worker& worker_;
+  const int64_t brief_ns_;
   Ran ran_;
   std::vector<Slot> slots_;
   std::array<std::vector<Known>, kModes> known_;

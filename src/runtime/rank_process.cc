@@ -55,7 +55,7 @@ Status RankProcess::start() {
       node_->ran(task.job, worker_.squares(), status, now(), time);
     act();
   };
-  WEFT_TRY_ASSIGN(thread_, JobThread::make(loop_, worker_, node_->most_tasks(), ran));
+  WEFT_TRY_ASSIGN(thread_, JobThread::make(loop_, worker_, node_->most_tasks(), 1, ran));
   watch_timer_.start(1000);
   node_->start(now());
   act();

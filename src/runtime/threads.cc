@@ -55,8 +55,9 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
         ranks_->ran(r, task, status, time);
         begin_waiting();
       };
-      WEFT_TRY_ASSIGN(auto thread, JobThread::make(loop_->loop(), ranks_->worker(r),
-                                                   ranks_->most_tasks(r), ran));
+      WEFT_TRY_ASSIGN(auto thread,
+                      JobThread::make(loop_->loop(), ranks_->worker(r), ranks_->most_tasks(r),
+                                      plan_->config.ranks, ran));
       threads_.push_back(std::move(thread));
     }
     return {};

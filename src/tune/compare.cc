@@ -19,8 +19,10 @@ Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, con
                Candidate& out) {
   const int64_t limit = config.memory_limit;
   auto plan = make_plan(model, config);
-  if (!plan.ok() && limit > 0) {  // if only the size prevents it, the table shows by how much
+  // If only the size prevents it, the table shows by how much.
+  if (!plan.ok() && (limit > 0 || !config.machines.memory.empty())) {
     config.memory_limit = 0;
+    config.machines.memory.clear();
     if (config.recompute == "auto") config.recompute = "stage";
     if (auto larger = make_plan(model, config); larger.ok()) plan = std::move(larger);
   }

@@ -148,9 +148,7 @@ Result<Draft> draft_below_limit(const std::shared_ptr<const Model>& model,
   return draft_checked(std::move(outline));
 }
 
-}  // namespace
-
-Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+Result<Draft> draft_for(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   const bool limited = config.memory_limit > 0 || !config.machines.memory.empty();
   if (!limited || !keeps_packed(config)) return best_draft(model, config);
   auto draft = draft_below_limit(model, config);
@@ -158,6 +156,19 @@ Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const Plan
   // Weights that are stored only as the products read them need no memory to be packed in.
   auto packed = best_draft(model, config);
   return packed.ok() ? std::move(packed) : std::move(draft);
+}
+
+}  // namespace
+
+// Recompute "auto" has one limit for all ranks, which do not have the memory of each machine. What
+// is within no such limit may still be within those of the machines, with everything recomputed.
+Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+  auto draft = draft_for(model, config);
+  if (draft.ok() || config.recompute != "auto" || config.machines.memory.empty()) return draft;
+  PlanConfig all = config;
+  all.recompute = "stage";
+  auto again = draft_for(model, all);
+  return again.ok() ? std::move(again) : std::move(draft);
 }
 
 }  // namespace weft

@@ -73,7 +73,7 @@ class Eval(Case):
         text = self.path("book.txt")
         with open(text, "w", encoding="utf-8") as file:
             file.write("It was a day of words.\n" * 30)
-        self.fails(2, "is one of the texts", "tokenizer", "train", text, "--vocabulary", 300, "--out", text)
+        self.fails(2, "is the file of FILE", "tokenizer", "train", text, "--vocabulary", 300, "--out", text)
         run("tokenizer", "train", text, "--vocabulary", 300, "--out", self.path("tok.json"))
         model = "gpt2:blocks=1,width=16,heads=2,context=16,vocabulary=300,dropout=0"
         self.train(model, "--data", text, "--tokenizer", self.path("tok.json"), "--steps", 2, "--checkpoint", self.path("ck"), "--in-process")

@@ -189,6 +189,17 @@ class Export(Case):
         self.assertEqual(run("export", self.path("ck"), file, "--dtype", "bf16").returncode, 0)
         self.assertEqual({tensor["dtype"] for tensor in header(file).values()}, {"BF16"})
 
+    def test_a_model_of_another_program_is_not_replaced(self):
+        self.train(self.source, *STEPS, "--checkpoint", self.path("ck"))
+        shutil.copytree(self.source, self.path("other"))
+        before = {name: content(self.path("other", name)) for name in os.listdir(self.path("other"))}
+        self.fails(3, "was not written by an export", "export", self.path("ck"), self.path("other") + "/")
+        self.assertEqual({name: content(self.path("other", name)) for name in os.listdir(self.path("other"))}, before)
+        for name in os.listdir(self.path("other")):
+            if name.endswith(".safetensors"):
+                os.remove(self.path("other", name))
+        self.fails(3, "config.json: was not written by an export", "export", self.path("ck"), self.path("other") + "/")
+
     def test_a_failed_export_does_not_look_whole(self):
         self.train(self.source, *STEPS, "--checkpoint", self.path("ck"))
         self.export("--shard-size", "4K")

@@ -218,6 +218,11 @@ class LostWork(Case):
         for option in ("--trace", "--log"):
             done = run("train", TINY, "--data", data, "--steps", 1, option, data)
             self.assertEqual((done.returncode, done.stderr), (2, f"weft: train: {option}: '{data}' is the file of --data\n"))
+        other = os.path.join(os.path.dirname(data), ".", os.path.basename(data))
+        self.fails(2, "is the file of --save", "plan", TINY, "--save", self.path("new"), "--trace", self.path("new"))
+        self.fails(2, "is the file of --profile", "plan", TINY, "--profile", data, "--save", other)
+        self.fails(2, "is the file of --init", "train", TINY, *TINY_STEP, "--init", data, "--log", other)
+        self.fails(2, "is the file of TOKENIZER", "tokenize", "--decode", data, "ids.u16", "--out", other)
 
     def test_a_file_that_is_no_plan_is_named(self):
         for text in ("", "[]", "null", '{"groups": 1}'):

@@ -29,6 +29,8 @@ class Logs(Case):
     def test_a_resumed_run_adds_to_its_log_and_another_replaces_it(self):
         args = ["--log", self.path("log"), "-q"]
         self.assertEqual(run("train", TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"), *args).returncode, 0)
+        with open(self.path("log"), "a", encoding="utf-8") as file:
+            file.write('{"event": "st')   # of a process that was killed
         self.assertEqual(run("train", "--resume", self.path("ck"), "--steps", 3, "--in-process", *args).returncode, 0)
         with open(self.path("log"), encoding="utf-8") as file:
             self.assertEqual([line["step"] for line in lines(file.read()) if line["event"] == "step"], [1, 2, 3])
@@ -131,7 +133,7 @@ class Page(Case):
         self.fails(3, "trace: the trace contains no action of a training step", "report", self.path("trace"))
         self.fails(3, f"{self.path('none')}: cannot open", "report", self.path("none"))
         self.fails(2, "FILE is required", "report")
-        self.fails(2, "which is also a file to read", "report", self.path("log"), "--out", self.path("log"))
+        self.fails(2, "is the file of FILE", "report", self.path("log"), "--out", self.path("log"))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -83,13 +84,25 @@ TEST(Endpoint, IpcKeepsWhatOthersHavePutThere) {
   std::filesystem::create_symlink(path, link);
   EXPECT_HAS(listen_error("ipc://" + link), "'" + link + "' exists and is not a socket");
   std::ofstream(directory + "/other.lock") << "precious";
-  EXPECT_HAS(listen_error("ipc://" + directory + "/other"), "other.lock': file exists");
+  EXPECT_HAS(listen_error("ipc://" + directory + "/other"),
+             "other.lock' exists and is not a lock of weft");
   for (const std::string& kept : {path, directory + "/other.lock"}) {
     std::string content;
     std::ifstream(kept) >> content;
     EXPECT_EQ(content, "precious") << kept;
   }
   EXPECT_TRUE(std::filesystem::is_symlink(link));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string served = directory + "/served";
+  served.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(server, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(server, 1), 0);
+  EXPECT_HAS(listen_error("ipc://" + served), "another program listens at this path");
+  EXPECT_TRUE(std::filesystem::exists(served));
+  close(server);
+  EXPECT_EQ(listen_error("ipc://" + served), "listens");
   std::filesystem::remove_all(directory);
 }
 

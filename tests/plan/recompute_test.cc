@@ -195,6 +195,26 @@ TEST(Recompute, AutoFitsWhereStageDoes) {
   EXPECT_GT(fitted, 2);
 }
 
+TEST(Recompute, AutoIsWithinTheMemoryOfEachMachine) {
+  const auto model =
+      make_preset("gpt-nano:blocks=6,width=64,heads=2,context=32", {.seq_len = 0}).value().model;
+  PlanConfig config;
+  config.ranks = 3;
+  config.micro_batches = 4;
+  config.micro_batch_size = 4;
+  const auto free = make_plan(model, config).value();
+  const int64_t most = *std::max_element(free->arena_bytes.begin(), free->arena_bytes.end());
+  config.machines.memory = {2 * most, most / 2, most / 2};
+  config.memory_limit = 2 * most;
+  config.split = SplitBy::cost;
+  config.recompute = "stage";
+  ASSERT_TRUE(make_plan(model, config).ok()) << make_plan(model, config).status().text();
+  config.recompute = "auto";
+  const auto made = make_plan(model, config);
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  for (size_t r = 0; r < 3; ++r) EXPECT_LE(made.value()->arena_bytes[r], config.machines.memory[r]);
+}
+
 TEST(Recompute, ALimitThatNothingFitsIsNamed) {
   PlanConfig config;
   config.ranks = 2;

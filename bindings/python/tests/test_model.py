@@ -129,6 +129,22 @@ class Ops(unittest.TestCase):
             generator.remove(generator.add([5]))
             with self.assertRaises(weft.NotFoundError):
                 generator.remove(first)
+            self.assertEqual(list(generator.tokens(1)), [])
+            generator.add([1, 2])
+        self.assertTrue(generator.closed)
+        with plan.run() as run:
+            generator = weft.Generator(run)
+            generator.add([3])
+        for call in (generator.poll, lambda: generator.add([1]), lambda: generator.remove(1)):
+            with self.assertRaisesRegex(ValueError, "the Generator is closed"):
+                call()
+
+    def test_an_axis_that_does_not_exist_is_refused(self):
+        model = weft.Model()
+        x = model.input("x", (2, 3))
+        for call in (lambda: x.sum(axis=3), lambda: x.slice(-4, 0, 1), lambda: x.mean(axis=(1, 3)), lambda: model.concat([x, x], axis=3)):
+            with self.assertRaises(IndexError):
+                call()
 
 
 class Errors(unittest.TestCase):

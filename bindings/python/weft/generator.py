@@ -1,5 +1,7 @@
 """Generators: sequences of tokens that the run of a decoder continues."""
 import ctypes
+import time
+import weakref
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from . import _raw
@@ -10,13 +12,18 @@ from .events import SLICE
 if TYPE_CHECKING:
     from .run import Run
 
+FOREVER = float("inf")
+
 
 class Generator(Object):
     """Continues sequences with a run whose model is of Model.decoder. Until it is closed, no other call uses the run. Sequences may join and leave
     between tokens."""
 
     def __init__(self, run: "Run") -> None:
-        super().__init__(new(_raw.weft_generator_new, run._ptr), _raw.weft_generator_free, run)
+        self._lock = run._lock
+        with self._lock:
+            super().__init__(new(_raw.weft_generator_new, run._ptr), _raw.weft_generator_free, run, lock=self._lock)
+            run._generator = weakref.ref(self)   # a run that is closed closes it first
 
     def add(self, tokens: Sequence[int], **options: Any) -> int:
         """Adds a sequence that begins with these tokens, and returns its identifier. Options: temperature, top_k, top_p, min_p, repetition_penalty,
@@ -24,23 +31,35 @@ class Generator(Object):
         config = Config("weft_sequence_config", options)
         array = (ctypes.c_int32 * len(tokens))(*tokens)
         out = ctypes.c_uint64()
-        check(_raw.weft_generator_add, self._ptr, array, len(tokens), config.pointer, ctypes.byref(out))
+        with self._lock:
+            check(_raw.weft_generator_add, self._ptr, array, len(tokens), config.pointer, ctypes.byref(out))
         return out.value
 
     def remove(self, sequence: int) -> None:
         """Ends a sequence. Its tokens that have not been polled are dropped."""
-        check(_raw.weft_generator_remove, self._ptr, sequence)
+        with self._lock:
+            check(_raw.weft_generator_remove, self._ptr, sequence)
 
     def poll(self, timeout: float = 0) -> Optional[Token]:
         """The next token, or None if the time, in seconds, has passed or there is no sequence."""
-        token = _raw.weft_token(ctypes.sizeof(_raw.weft_token))
-        found = check(_raw.weft_generator_poll, self._ptr, ctypes.byref(token), round(timeout * SECOND))
-        return result(token) if found else None
+        end = time.monotonic() + timeout
+        while True:
+            begin = time.monotonic()
+            wait = min(max(end - begin, 0), SLICE)
+            token = _raw.weft_token(ctypes.sizeof(_raw.weft_token))
+            with self._lock:
+                found = check(_raw.weft_generator_poll, self._ptr, ctypes.byref(token), round(wait * SECOND))
+            if found:
+                return result(token)
+            now = time.monotonic()
+            if now >= end or now < begin + wait / 2:   # before its time, poll() returns without a token only if there is no sequence
+                return None
 
     def tokens(self, left: int) -> Iterator[Token]:
-        """The tokens of the sequences until `left` of them have ended."""
+        """The tokens of the sequences until `left` of them have ended, or none is left."""
         while left > 0:
-            token = self.poll(SLICE)
-            if token:
-                left -= token.end != 0
-                yield token
+            token = self.poll(FOREVER)
+            if token is None:
+                return
+            left -= token.end != 0
+            yield token

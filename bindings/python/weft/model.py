@@ -124,7 +124,7 @@ class Model(Object):
 
     def concat(self, values: Sequence[Value], axis: int = -1, name: Optional[str] = None) -> Value:
         """The values joined along an axis, which is not the samples."""
-        return self.node("concat", *values, name=name, axis=axis % len(values[0].shape))
+        return self.node("concat", *values, name=name, axis=values[0]._axis(axis))
 
     def attention(self, q: Value, k: Value, v: Value, heads: int, *, causal: bool = False, dropout: float = 0.0, cap: float = 0.0,
                   name: Optional[str] = None) -> Value:

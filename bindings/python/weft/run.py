@@ -4,12 +4,12 @@ import ctypes
 import itertools
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, AsyncIterator, Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 
 from . import _raw, timeline
-from ._core import Config, check, choice, encode, result
+from ._core import Config, Object, check, choice, encode, result
 from ._types import Event, EventKind, Load, Part, RunOptions, SaveFlags, SaveOptions, StepMode
 from .arrays import Wrapped, as_array, dtype_code, tensor_view
 from .checkpoint import Checkpoint
@@ -55,6 +55,7 @@ class Run(Polled):
         self._samples = 0
         self._failed = False
         self._starting = True
+        self._generator: Callable[[], Optional[Object]] = lambda: None   # a weak reference
         self.last_loss: Optional[float] = None   # of the last step with a loss that has finished
         try:
             super().__init__(_raw.weft_run_start, plan._ptr, self._mesh and self._mesh._ptr, config.pointer, keeps=(plan._ops, self._mesh, config))
@@ -74,7 +75,11 @@ class Run(Polled):
         if self.closed:
             return
         ended = not self._pending and not self._failed
-        super().close()
+        with self._lock:
+            generator = self._generator()
+            if generator:
+                generator.close()
+            super().close()
         self._pending.clear()
         if self._ranks:
             self._ranks.wait(expect_success=ended)

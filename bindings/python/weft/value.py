@@ -132,10 +132,14 @@ class Value:
 
     # Axes and shapes. Axis 0, the samples, is never one of them.
 
+    def _axis(self, axis: int) -> int:
+        """A negative axis counts from the last one."""
+        return range(len(self.shape))[axis]
+
     def _reduce(self, op: str, axis: Axes, name: Optional[str]) -> "Value":
         if isinstance(axis, int):
-            return self.model.node(op, self, name=name, axis=axis % len(self.shape))
-        return self.model.node(op, self, name=name, dims=[a % len(self.shape) for a in axis])
+            return self.model.node(op, self, name=name, axis=self._axis(axis))
+        return self.model.node(op, self, name=name, dims=[self._axis(a) for a in axis])
 
     def mean(self, axis: Axes = -1, name: Optional[str] = None) -> "Value":
         """The mean over an axis or adjacent axes, which are removed."""
@@ -155,11 +159,11 @@ class Value:
 
     def slice(self, axis: int, begin: int, end: int, name: Optional[str] = None) -> "Value":
         """The elements from `begin` to `end` - 1 along an axis."""
-        return self.model.node("slice", self, name=name, axis=axis % len(self.shape), begin=begin, end=end)
+        return self.model.node("slice", self, name=name, axis=self._axis(axis), begin=begin, end=end)
 
     def gather(self, indices: "Value", axis: int = -1, name: Optional[str] = None) -> "Value":
         """The elements with these indices along an axis."""
-        return self.model.node("gather", self, indices, name=name, axis=axis % len(self.shape))
+        return self.model.node("gather", self, indices, name=name, axis=self._axis(axis))
 
     def reshape(self, *dims: int, name: Optional[str] = None) -> "Value":
         """The same elements in other dimensions; the first is -1 if the value has samples."""
