@@ -146,7 +146,7 @@ struct weft_generator {
   void feed_padding();
   void give_rows_back();
   Status take(const weft_event& event);
-  void add_token(Sequence& sequence, std::span<float> logits);
+  Status add_token(Sequence& sequence, std::span<float> logits);
 
   weft_run& run_;
   const size_t context_;
@@ -360,7 +360,10 @@ void weft_generator::give_rows_back() {
         sequence->cached = std::min(sequence->cached, static_cast<size_t>(row.position));
 }
 
-void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
+Status weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
+  if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); }))
+    return Status(Code::data, cat("a logit of sequence ", sequence.id,
+                                  " is NaN: a weight or a value of the model is not finite"));
   const weft_sequence_config& c = sequence.config;
   const uint64_t added = sequence.tokens.size() - sequence.begun, index = c.first + added;
   penalize(logits, sequence.tokens, c.repetition_penalty);
@@ -378,6 +381,7 @@ void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
   made_.push_back(out);
   sequence.tokens.push_back(token);
   if (out.end) leave(find(sequence.id));
+  return {};
 }
 
 Status weft_generator::take(const weft_event& event) {
@@ -392,7 +396,7 @@ Status weft_generator::take(const weft_event& event) {
     const uint64_t id = rows_[begin + static_cast<size_t>(i)].sequence;
     // A sequence may have been removed while the step ran.
     if (const auto at = id ? find(id) : sequences_.end(); at != sequences_.end())
-      add_token(**at, {logits, static_cast<size_t>(vocabulary_)});
+      WEFT_TRY(add_token(**at, {logits, static_cast<size_t>(vocabulary_)}));
   }
   ++delivered_;
   feed();

@@ -172,6 +172,8 @@ Outcome Evaluator::run() {
   const auto begin = Clock::now();
   if (outcome.ok()) outcome = evaluate();
   outcome = ranks_.explain(std::move(outcome), run_.get());
+  if (outcome.ok() && !std::isfinite(sum_))
+    return {kFailed, "the loss is not finite: a weight or a value of the model is not", ""};
   if (outcome.ok()) print(std::chrono::duration<double>(Clock::now() - begin).count());
   return outcome;
 }

@@ -124,6 +124,8 @@ Action add_plan(Parser& parser) {
       .type("")
       .offers(kModelNames);
   add_model_options(*settings, o->model);
+  parser.add("--packed", o->model.packed,
+             "Plan for samples of prompts and completions (NAME.jsonl), which share windows");
   add_plan_options(*settings, o->plan);
   add_cluster_option(parser, o->plan);
   add_optimizer_options(*settings, o->optimizer);

@@ -86,6 +86,7 @@ void Train::choose_tokenizer() {
 Outcome Train::run() {
   CLI_TRY(take_place(options.launch));
   if (options.launch.place.rank == 0) return train();
+  if (settings.given("ranks")) CLI_TRY(check_ranks(options.launch.place, options.plan.ranks));
   return serve_launched(options.launch, !options.resume.empty() ? options.resume
                                         : !options.init.empty() ? options.init
                                                                 : options.model.model);

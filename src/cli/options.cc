@@ -266,6 +266,7 @@ void forget_options(const StoredOptions& settings, PlanOptions& plan) {
 void settle_defaults(const StoredOptions& settings, PlanOptions& plan,
                      OptimizerOptions& optimizer) {
   if (!plan.schedule_file.empty() || !plan.plan_file.empty()) return;
+  if (plan.schedule == kAuto && !settings.given("warmup-depth")) plan.warm_up = kAuto;
   if (!schedule_of(plan.schedule).asynchronous) return;  // auto never selects one
   if (!settings.given("clip")) optimizer.clip = 0;
   if (plan.schedule != "pipedream" || settings.given("micro-batches")) return;

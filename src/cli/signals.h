@@ -26,8 +26,8 @@ class CancelOnSignal {
   void watch(std::span<const int> pids);
   // Watches the parent of this process, which may have ended already.
   void watch_parent(int pid) const;
-  // All ranks get the same signals from their launcher: the first one ends the run at rank 0, and
-  // here only if the run has not ended 30 s later.
+  // From now on: all ranks get the same signals from their launcher, and the first one ends the run
+  // at rank 0, and here only if the run has not ended 30 s later.
   void leave_to_rank_zero() const;
   CancelOnSignal(const CancelOnSignal&) = delete;
   CancelOnSignal& operator=(const CancelOnSignal&) = delete;

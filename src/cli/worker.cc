@@ -89,7 +89,6 @@ Outcome Worker::serve() {
   CLI_TRY(open(joined));
   CancelOnSignal cancel(joined.get());
   if (o_.parent) cancel.watch_parent(static_cast<int>(o_.parent));
-  if (!o_.launcher.empty()) cancel.leave_to_rank_zero();
   if (o_.verbose) log_to_stderr(config, "worker");
   RunPtr run;
   CLI_CALL(weft_run_join(joined.get(), nullptr, nullptr, &config, Out(run), &err));
@@ -98,6 +97,7 @@ Outcome Worker::serve() {
   do {
     CLI_CALL(weft_run_poll(run.get(), &event, -1, &err));
     if (const std::string line = mesh_events.text(event); !line.empty()) complain("worker", line);
+    if (event.kind == WEFT_EVENT_STARTED && !o_.launcher.empty()) cancel.leave_to_rank_zero();
   } while (event.kind != WEFT_EVENT_ENDED && event.kind != WEFT_EVENT_FAILED);
   return end_of(event);
 }

@@ -96,10 +96,21 @@ class Adapting {
     if (!is_linear(node)) return false;
     if (options_.targets.front() == kAllLinear) {
       const auto& outputs = model_.outputs();
-      return std::find(outputs.begin(), outputs.end(), id) == outputs.end();
+      return std::none_of(outputs.begin(), outputs.end(),
+                          [&](NodeId output) { return linear_of(output) == id; });
     }
     return std::any_of(options_.targets.begin(), options_.targets.end(),
                        [&](const std::string& target) { return is_target(target, node.name); });
+  }
+
+  // What an output is made of by ops without parameters, such as a cap.
+  NodeId linear_of(NodeId output) const {
+    const Node* node = &model_.node(output);
+    while (!node->is_input() && node->in.size() == 1 && node->weights.empty()) {
+      output = node->in.front();
+      node = &model_.node(output);
+    }
+    return output;
   }
 
   Result<NodeId> add(NodeId id) {

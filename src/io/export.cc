@@ -197,8 +197,22 @@ Result<Exporter> exporter_of(Checkpoint& from, const ExportOptions& options,
   return out;
 }
 
+// Adapters without the other parameters that were trained would be another model. The state of the
+// optimizer tells of them; plain SGD has none.
+Status check_only_adapters_trained(const Checkpoint& from) {
+  for (const TensorSpec& state : from.optimizer()) {
+    const std::string param = state.name.substr(0, state.name.rfind('.'));
+    if (is_adapter(param)) continue;
+    return Status(Code::invalid,
+                  cat(from.path(), ": '", param, "' was trained too, and a directory of adapters ",
+                      "would not have it; merge the adapters, or export to a file"));
+  }
+  return {};
+}
+
 Status write_adapters(Checkpoint& from, const std::string& path, DType dtype,
                       const Preset& preset) {
+  WEFT_TRY(check_only_adapters_trained(from));
   WEFT_TRY(check_apart_from_checkpoints(path));
   WEFT_TRY(check_is_export(path, kAdapterConfigFile));
   WEFT_TRY(make_directory(path, true));

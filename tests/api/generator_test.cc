@@ -1,5 +1,6 @@
 // A generator: its tokens are those of single steps, whatever joins and leaves beside them.
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "api/api.h"
@@ -268,6 +269,20 @@ TEST(Generator, ReturnsWhenTheTimeHasPassedAndCanBeFreedInAStep) {
   Tokens made;
   for (weft_token token; poll(generator, token);) made.push_back(token.token);
   EXPECT_EQ(made, one(text(1, 5), config_of(1)));
+}
+
+TEST(Generator, AModelThatIsNotFiniteHasNoTokens) {
+  const RunPtr run = new_run(1);
+  const TensorPtr gamma = zeros({32});
+  floats(gamma)[3] = NAN;
+  Error err;
+  ASSERT_EQ(weft_run_write(run.get(), "ln_f.weight", WEFT_VALUE, gamma.get(), &err), WEFT_OK)
+      << err.text;
+  const GeneratorPtr generator = new_generator(run);
+  add(generator, {1, 2}, config_of(0));
+  weft_token token = sized<weft_token>();
+  expect_error(weft_generator_poll(generator.get(), &token, -1, &err), err, WEFT_EDATA,
+               {"is NaN", "not finite"});
 }
 
 TEST(Generator, RefusesByName) {

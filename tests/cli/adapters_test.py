@@ -62,6 +62,16 @@ class Adapters(Case):
             for lora in "lora:rank=2", "lora:rank=2,targets=all-linear":
                 self.assertLess(sent(model, "--train", lora), 1.05 * frozen, (model, lora))
 
+    def test_a_head_before_a_cap_has_no_adapter(self):
+        self.train(data("gemma2"), "--train", "lora:rank=2,targets=all-linear", *STEPS, "--in-process", "--checkpoint", self.path("ck"))
+        self.assertFalse(any(name.startswith("lm_head") for name in self.params("all", self.path("ck"))))
+        self.assertEqual(run("export", "--merge", self.path("ck"), self.path("merged/")).returncode, 0)
+
+    def test_adapters_are_not_exported_without_other_trained_parameters(self):
+        self.train(data("llama"), *LORA, "--param-group", "*norm*:rate=1", *STEPS, "--in-process", "--checkpoint", self.path("ck"))
+        self.fails(3, "was trained too", "export", self.path("ck"), self.path("out/"))
+        self.assertEqual(run("export", "--merge", self.path("ck"), self.path("merged/")).returncode, 0)
+
     def test_an_untrained_adapter_changes_nothing(self):
         loss = lambda *args: self.train(*args, *STEPS, "--steps", 1, "--in-process")[0][0]["loss"]
         self.assertEqual(loss(data("llama")), loss(data("llama"), *LORA))

@@ -104,6 +104,14 @@ class Tokenize(Case):
             self.assertEqual(self.train(*args, *mesh, "--steps", 4)[1]["digest"], whole, mesh)
         self.train(*args, "--steps", 2, "--checkpoint", self.path("ck"))
         self.assertEqual(self.train("--resume", self.path("ck"), "--steps", 4)[1]["digest"], whole)
+        plan = ["plan", model, "--micro-batches", 2, "--micro-batch-size", 1, "--lr", 0.01, "--seed", 3, "--ranks", 2, "--gradient-groups", 2, "--tensor", 2]
+        for packed in ["--packed"], []:
+            self.assertEqual(run(*plan, *packed, "--save", self.path("plan")).returncode, 0)
+            done = run("train", model, "--data", samples, "--tokenizer", FILES, "--eval", 0.25, "--plan", self.path("plan"), "--steps", 4, "--json")
+            if packed:
+                self.assertEqual(lines(done.stdout)[-1]["digest"], whole)
+            else:
+                self.assertIn("samples that share windows", done.stderr)
         self.fails(3, "does not take tokens", "train", "mlp", "--data", samples, "--tokenizer", FILES, "--steps", 1)
 
     def test_answers_of_conversations_are_learned(self):
