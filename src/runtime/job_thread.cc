@@ -6,9 +6,10 @@ namespace weft {
 
 namespace {
 
-// Of brief jobs of all ranks that share a loop, which then run one after another: less than the
-// wake-ups of two threads, and little for those who wait for the loop.
-constexpr int64_t kBriefNs = 20'000;
+// Of a brief job: less than the wake-ups of two threads, and little for those who wait for the
+// loop. One of each rank that shares the loop run one after another: not much more than these
+// wake-ups.
+constexpr int64_t kBriefNs = 10'000, kBriefTogetherNs = 40'000;
 
 bool calls_user_op(const Model& model, const RankProgram& program, const Job& job) {
   if (job.kind != JobKind::action) return false;
@@ -21,7 +22,10 @@ bool calls_user_op(const Model& model, const RankProgram& program, const Job& jo
 }  // namespace
 
 JobThread::JobThread(Worker& worker, size_t depth, int32_t ranks, Ran ran)
-    : worker_(worker), brief_ns_(kBriefNs / ranks), ran_(std::move(ran)), slots_(depth) {
+    : worker_(worker),
+      brief_ns_(std::min(kBriefNs, kBriefTogetherNs / ranks)),
+      ran_(std::move(ran)),
+      slots_(depth) {
   const Plan& plan = worker.plan();
   for (const ModePlan& mode : plan.modes) {
     if (!mode.present) continue;
