@@ -27,17 +27,20 @@ Status remove_step(const std::string& directory, uint64_t step) {
 }
 
 // Keeps `step` and the newest intact one before it. Newer damaged
-// ones are kept for the user.
-Status prune(const std::string& directory, uint64_t step) {
+// ones are kept for the user. That the one at `intact` is, is known.
+Status prune(const std::string& directory, uint64_t step, const std::string& intact) {
   WEFT_TRY_ASSIGN(const auto steps, list_steps(directory));
   bool kept = false;
   for (const uint64_t other : steps) {
     if (other >= step) continue;
-    const Status opened = Checkpoint::open(join_path(directory, step_directory(other))).status();
+    const std::string path = join_path(directory, step_directory(other));
+    auto checkpoint = Checkpoint::open(path);
+    Status opened = checkpoint.status();
+    if (opened.ok() && !kept && path != intact) opened = checkpoint.value().verify();
     if (!is_of_checkpoint(opened)) return opened;
     if (!kept && opened.ok())
       kept = true;
-    else if (check_only_checkpoint(join_path(directory, step_directory(other))).ok())
+    else if (check_only_checkpoint(path).ok())
       WEFT_TRY(remove_step(directory, other));
   }
   return {};
@@ -140,7 +143,7 @@ Status CheckpointWriter::write(ShardPart part, std::string_view name, uint64_t o
   return shards_[it->second].writer->write_piece(name, offset, bytes);
 }
 
-Result<std::string> CheckpointWriter::commit() {
+Result<std::string> CheckpointWriter::commit(const std::string& intact) {
   if (!temporary_) return Status(Code::state, cat(directory_, ": the checkpoint is finished"));
   Temporary temporary = std::move(temporary_);
   for (Shard& shard : shards_) {
@@ -161,7 +164,7 @@ Result<std::string> CheckpointWriter::commit() {
   WEFT_TRY(lock_.sync());
   WEFT_TRY(replace_text(join_path(directory_, kLatestFile), name_ + "\n"));
   // The checkpoint is complete; old ones that could not be removed are removed after the next save.
-  (void)prune(directory_, manifest_.step);
+  (void)prune(directory_, manifest_.step, intact);
   return path;
 }
 

@@ -113,6 +113,9 @@ class Run : public EventSource {
 
   uint64_t trained() const { return trained_; }
   void set_trained(uint64_t steps) { trained_ = steps; }  // a resumed run
+  // The checkpoint that this run has written last; for one save at a time.
+  const std::string& last_saved() const { return last_saved_; }
+  void set_last_saved(const std::string& path) { last_saved_ = path; }
 
  protected:
   // The run has started without an event: its start was awaited.
@@ -154,6 +157,7 @@ class Run : public EventSource {
   std::vector<Step*> free_;
   StepDescriptor last_;
   uint64_t trained_ = 0;
+  std::string last_saved_;
   size_t traced_ = 0;  // maximal number of recorded jobs per rank
   Status failure_;     // the first failure of the run that was polled
 };

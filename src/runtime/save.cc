@@ -182,7 +182,8 @@ Status write_checkpoint(Run& run, SaveRequest& request, const std::function<void
   };
   WEFT_TRY(read_tensors(run, all.tensors, take, left));
   if (stop) return freed();
-  WEFT_TRY_ASSIGN(request.path, writer.commit());
+  WEFT_TRY_ASSIGN(request.path, writer.commit(run.last_saved()));
+  run.set_last_saved(request.path);
   return {};
 }
 

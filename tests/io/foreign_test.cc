@@ -1,4 +1,4 @@
-// Checkpoints do not replace or remove what others have made.
+// Saves do not replace or remove what others have made, nor the newest intact checkpoint.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -31,6 +31,21 @@ TEST(Foreign, DirectoriesOfOthersAreNotRemoved) {
   EXPECT_TRUE(says(write_checkpoint(directory.path(), 8).status(), {".step-00000007.tmp: has"}));
   for (const char* name : {"step-00000001", "step-00000006", ".step-00000007.tmp"})
     EXPECT_EQ(slurp((directory / name) + "/notes.txt"), "precious");
+}
+
+// Its manifest and sizes are right.
+TEST(Pruning, ADamagedCheckpointDoesNotTakeThePlaceOfAnIntactOne) {
+  const Directory directory;
+  ASSERT_TRUE(fine(write_checkpoint(directory.path(), 3).status()));
+  const auto damaged = write_checkpoint(directory.path(), 6);
+  ASSERT_TRUE(fine(damaged.status()));
+  const std::string file = damaged.value() + "/model-00001.safetensors";
+  std::string bytes = slurp(file);
+  bytes.back() ^= 1;
+  spill(file, bytes);
+  ASSERT_TRUE(fine(write_checkpoint(directory.path(), 8).status()));
+  EXPECT_EQ(names_in(directory.path()),
+            (std::set<std::string>{"latest", "step-00000003", "step-00000008"}));
 }
 
 }  // namespace
