@@ -161,14 +161,17 @@ Result<Draft> draft_for(const std::shared_ptr<const Model>& model, const PlanCon
 }  // namespace
 
 // Recompute "auto" has one limit for all ranks, which do not have the memory of each machine. What
-// is within no such limit may still be within those of the machines, with everything recomputed.
+// is within no such limit may still be within those of the machines, with nothing or everything
+// recomputed.
 Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   auto draft = draft_for(model, config);
   if (draft.ok() || config.recompute != "auto" || config.machines.memory.empty()) return draft;
-  PlanConfig all = config;
-  all.recompute = "stage";
-  auto again = draft_for(model, all);
-  return again.ok() ? std::move(again) : std::move(draft);
+  for (const char* recompute : {"none", "stage"}) {
+    PlanConfig other = config;
+    other.recompute = recompute;
+    if (auto again = draft_for(model, other); again.ok()) return again;
+  }
+  return draft;
 }
 
 }  // namespace weft
