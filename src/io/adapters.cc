@@ -16,6 +16,7 @@ namespace {
 constexpr Fixed kFixed[] = {
     {"peft_type", R"("LORA")"},
     {"bias", R"("none")"},
+    {"use_dora", "false"},
     // Other ways also change the weights of the base.
     {"init_lora_weights", R"(true or false or "gaussian" or "eva" or "orthogonal")"},
 };
