@@ -38,6 +38,37 @@ int write_in_place(const std::filesystem::path& path, const std::string& text) {
   return file ? 0 : errno ? errno : EIO;
 }
 
+// A device or a pipe.
+bool is_special(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+}
+
+// The files need not exist.
+Outcome check_apart(const NamedFile& output, const NamedFile& other) {
+  std::error_code ignored;
+  const auto place = [&ignored](const NamedFile& file) {
+    return std::filesystem::weakly_canonical(file.path, ignored);
+  };
+  const bool is_same =
+      !other.path.empty() && (place(output) == place(other) ||
+                              std::filesystem::equivalent(output.path, other.path, ignored));
+  if (!is_same) return {};
+  return {kUsage,
+          std::string(output.option) + ": '" + output.path + "' is the file of " + other.option,
+          ""};
+}
+
+// A process that was killed, or a full disk, can leave a part of a line.
+void drop_incomplete_line(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  std::ifstream file(path, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const size_t end = text.rfind('\n') + 1;  // 0 if there is no line
+  if (end < text.size()) std::filesystem::resize_file(path, end, ignored);
+}
+
 }  // namespace
 
 Outcome check_outside_checkpoints(const std::string& path) {
@@ -56,32 +87,13 @@ Outcome check_outside_checkpoints(const std::string& path) {
 }
 
 Outcome check_outputs(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs) {
-  namespace fs = std::filesystem;
   std::error_code ignored;
-  const auto place = [&ignored](const NamedFile& file) {
-    return fs::weakly_canonical(file.path, ignored);
-  };
-  // An input that does not exist may be the name of a model.
-  const auto exists = [&ignored](const NamedFile& file) { return fs::exists(file.path, ignored); };
   for (auto output = outputs.begin(); output != outputs.end(); ++output) {
-    const bool is_special = exists(*output) && !fs::is_regular_file(output->path, ignored);
-    if (output->path.empty() || is_special) continue;
-    const auto is_input = [&](const NamedFile& other) {
-      return exists(other) && fs::equivalent(output->path, other.path, ignored);
-    };
-    const auto is_output = [&](const NamedFile& other) {
-      return !other.path.empty() && (place(*output) == place(other) || is_input(other));
-    };
-    const auto refuse = [&output](const NamedFile& other) {
-      return Outcome{
-          kUsage,
-          std::string(output->option) + ": '" + output->path + "' is the file of " + other.option,
-          ""};
-    };
-    if (const auto at = std::find_if(inputs.begin(), inputs.end(), is_input); at != inputs.end())
-      return refuse(*at);
-    if (const auto at = std::find_if(outputs.begin(), output, is_output); at != output)
-      return refuse(*at);
+    if (output->path.empty() || is_special(output->path)) continue;
+    for (const NamedFile& input : inputs)  // one that does not exist may be the name of a model
+      if (std::filesystem::exists(input.path, ignored)) CLI_TRY(check_apart(*output, input));
+    for (auto other = outputs.begin(); other != output; ++other)
+      CLI_TRY(check_apart(*output, *other));
   }
   return {};
 }
@@ -90,8 +102,7 @@ Outcome write_file(const std::string& path, const std::string& text) {
   CLI_TRY(check_file(path));
   std::error_code error;
   const std::filesystem::path place = std::filesystem::weakly_canonical(path, error);
-  const bool special =
-      std::filesystem::exists(place, error) && !std::filesystem::is_regular_file(place, error);
+  const bool special = is_special(place);
   const std::filesystem::path part =
       special ? place : place.parent_path() / ("." + place.filename().string() + ".tmp");
   if (const int failure = write_in_place(part, text)) {
@@ -102,20 +113,6 @@ Outcome write_file(const std::string& path, const std::string& text) {
   std::filesystem::rename(part, place, error);
   return error ? cannot_write(path, error.value()) : Outcome();
 }
-
-namespace {
-
-// A process that was killed, or a full disk, can leave a part of a line.
-void drop_incomplete_line(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return;
-  std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  const size_t end = text.rfind('\n') + 1;  // 0 if there is no line
-  if (end < text.size()) std::filesystem::resize_file(path, end, ignored);
-}
-
-}  // namespace
 
 Outcome JsonLog::open(const std::string& path, bool append) {
   path_ = path;

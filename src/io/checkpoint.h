@@ -53,8 +53,8 @@ class CheckpointWriter {
   Status write(ShardPart part, std::string_view name, uint64_t offset,
                std::span<const std::byte> bytes);
   // Returns the path of the checkpoint, which is then on the disk. A writer that is destroyed
-  // without commit() leaves no files. Of older checkpoints, the newest intact one is kept, which is
-  // read completely unless it is known to be that at `intact`.
+  // without commit() leaves no files. Of older checkpoints, the newest intact one is kept. To find
+  // it, they are read completely, except the one at `intact`.
   Result<std::string> commit(const std::string& intact = {});
 
  private:

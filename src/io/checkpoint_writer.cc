@@ -26,8 +26,8 @@ Status remove_step(const std::string& directory, uint64_t step) {
   return remove_path(hidden);
 }
 
-// Keeps `step` and the newest intact one before it. Newer damaged
-// ones are kept for the user. That the one at `intact` is, is known.
+// Keeps `step`, and the newest intact one before it. What is at `intact` is not read to find out.
+// Newer damaged ones are kept for the user.
 Status prune(const std::string& directory, uint64_t step, const std::string& intact) {
   WEFT_TRY_ASSIGN(const auto steps, list_steps(directory));
   bool kept = false;

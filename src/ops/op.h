@@ -214,10 +214,10 @@ class Op {
     return false;
   }
   // Whether forward, unless it is a loss, and input_grad compute each row of their results only
-  // from the same row of their operands. Rows are numbered by the dimensions of input 0 but the
-  // last; all tensors of the call have these first. Then a call can be made for some rows, as
-  // tensors [rows,
-  // ..], and with bf16 values only these are converted at a time.
+  // from the same row of their operands. The dimensions of input 0 except the last one number the
+  // rows, and all tensors of the call begin with them. A call can then be made for some rows only,
+  // with tensors of shape [rows, ..]. With bf16 values, the worker makes it so, and converts only
+  // these rows at a time.
   virtual bool by_rows(const Attrs& attrs, std::span<const Desc> in,
                        std::span<const Desc> weights) const {
     (void)attrs, (void)in, (void)weights;

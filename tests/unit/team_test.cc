@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cfenv>
 #include <cstdlib>
+#include <functional>
 #include <new>
 #include <thread>
 #include <vector>
@@ -123,6 +124,16 @@ TEST(Team, RefusesNoThreadsAndThousands) {
   }
 }
 
+// `push` gives the first jobs to *worker; `done` stops the loop after the last one.
+void run_jobs(Loop& loop, WorkerThread*& worker, const std::function<void()>& push,
+              const std::function<void(int64_t)>& run, const std::function<void(int64_t)>& done) {
+  auto made = WorkerThread::make(loop, run, done, 5);
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  worker = made.value().get();
+  EXPECT_TRUE(loop.post(push));
+  loop.run();
+}
+
 TEST(WorkerThread, RunsJobsInOrderAndTellsOfEach) {
   auto loop = Loop::make().take();
   constexpr int64_t kJobs = 3000;
@@ -135,8 +146,8 @@ TEST(WorkerThread, RunsJobsInOrderAndTellsOfEach) {
     while (pushed < kJobs && worker->push(pushed)) ++pushed;
   };
   done.reserve(kJobs);
-  auto made = WorkerThread::make(
-      *loop, [&](int64_t job) { ran.push_back(job); },
+  run_jobs(
+      *loop, worker, push, [&](int64_t job) { ran.push_back(job); },
       [&](int64_t job) {
         EXPECT_EQ(std::this_thread::get_id(), loop_thread);
         done.push_back(job);
@@ -144,20 +155,15 @@ TEST(WorkerThread, RunsJobsInOrderAndTellsOfEach) {
         if (job == kJobs - 100) before = allocations.load() - before;
         push();
         if (job == kJobs - 1) loop->stop();
-      },
-      5);
-  ASSERT_TRUE(made.ok()) << made.status().text();
-  worker = made.value().get();
-  EXPECT_TRUE(loop->post(push));
-  loop->run();
-  made.value().reset();
+      });
   ASSERT_EQ(done.size(), static_cast<size_t>(kJobs));
   for (int64_t i = 0; i < kJobs; ++i) EXPECT_EQ(done[static_cast<size_t>(i)], i);
   EXPECT_EQ(ran, done);
   EXPECT_EQ(before, 0) << "allocations while jobs ran";
 }
 
-// Brief or not at random; a brief one is on the loop thread if no other is in progress.
+// One to three jobs at a time, of which some are brief. A brief one is on the loop thread if it is
+// the only one.
 TEST(WorkerThread, RunsBriefJobsOnTheLoopThreadInTheSameOrder) {
   auto loop = Loop::make().take();
   constexpr int64_t kJobs = 3000;
@@ -172,8 +178,8 @@ TEST(WorkerThread, RunsBriefJobsOnTheLoopThreadInTheSameOrder) {
       ASSERT_TRUE(worker->push(pushed++, is_brief));
     }
   };
-  auto made = WorkerThread::make(
-      *loop,
+  run_jobs(
+      *loop, worker, push,
       [&](int64_t job) {
         ran.push_back(job);
         here[static_cast<size_t>(job)] = std::this_thread::get_id() == loop_thread;
@@ -182,13 +188,7 @@ TEST(WorkerThread, RunsBriefJobsOnTheLoopThreadInTheSameOrder) {
         EXPECT_EQ(job, done++);
         if (done == pushed) push();
         if (job == kJobs - 1) loop->stop();
-      },
-      5);
-  ASSERT_TRUE(made.ok()) << made.status().text();
-  worker = made.value().get();
-  EXPECT_TRUE(loop->post(push));
-  loop->run();
-  made.value().reset();
+      });
   ASSERT_EQ(ran.size(), static_cast<size_t>(kJobs));
   for (int64_t i = 0; i < kJobs; ++i) EXPECT_EQ(ran[static_cast<size_t>(i)], i);
   EXPECT_EQ(here, alone);
