@@ -31,15 +31,19 @@ HWY_INLINE HalfVec round_vector(FloatVec v) {
   return hn::DemoteTo(HalfTag(), hn::BitCast(hn::RebindToSigned<FloatTag>(), round_bits(v)));
 }
 
+// The first `count` < kLanes elements.
+HWY_INLINE void store_half_tail(HalfVec v, Bf16* p, int64_t count) {
+  HWY_ALIGN Bf16 lanes[kLanes];
+  hn::Store(v, HalfTag(), lanes);
+  std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(Bf16));
+}
+
 // out[i] = x[i], rounded, for i < n.
 HWY_INLINE void round_row(const float* x, Bf16* out, int64_t n) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
     hn::StoreU(round_vector(hn::LoadU(FloatTag(), x + i)), HalfTag(), out + i);
-  if (i == n) return;
-  HWY_ALIGN Bf16 rest[kLanes];
-  hn::Store(round_vector(load_tail(x + i, n - i)), HalfTag(), rest);
-  std::memcpy(out + i, rest, static_cast<size_t>(n - i) * sizeof(Bf16));
+  if (i < n) store_half_tail(round_vector(load_tail(x + i, n - i)), out + i, n - i);
 }
 
 // out[i] = x[i], exactly, for i < n.

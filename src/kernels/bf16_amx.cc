@@ -23,6 +23,8 @@ namespace {
 constexpr int64_t kTile = amx::kTileRows;  // and columns of sums
 constexpr int64_t kPairRows = 2 * kTile;
 constexpr int64_t kDepthChunks = 8;
+constexpr int64_t kSliceChunks = 16;
+constexpr int64_t kSumsColumns = kBf16LongColumns;
 constexpr int64_t kChunkElements = kBf16Chunk * kBf16Panel;
 constexpr int64_t kChunkLines = 2 * kTile;
 
@@ -64,22 +66,39 @@ inline void add_chunk(const Bf16* a, int64_t row, const Bf16* b) {
   }
 }
 
-// Lines of each chunk of B to fetch into the L2 cache from the chunks that follow: each row of A
-// takes a share.
+// What to fetch into the L2 cache beside each chunk of B: some lines of the chunk that is as far
+// from `next`. Each row of A takes a share.
 struct Ahead {
+  const Bf16* next;
   int64_t first, last;
 };
 
-inline void fetch_lines(const Bf16* chunk, Ahead ahead) {
-  const auto* at = reinterpret_cast<const char*>(chunk + kDepthChunks * kChunkElements);
+inline void fetch_lines(Ahead ahead, int64_t chunk) {
+  const auto* at = reinterpret_cast<const char*>(ahead.next + chunk * kChunkElements);
   for (int64_t line = ahead.first; line < ahead.last; ++line)
     __builtin_prefetch(at + line * amx::kTileBytes, 0, 2);
+}
+
+// What will be written: some lines of each of 32 rows. Unless they are fetched, each line waits for
+// memory, because its neighbours in the row are written much later.
+struct Written {
+  const char* data = nullptr;
+  int64_t row = 0;  // bytes
+  int64_t lines = 0;
+};
+
+inline void fetch_written(Written written, int64_t chunk) {
+  constexpr int64_t kRows = kPairRows / kDepthChunks;
+  const char* at = written.data + chunk * kRows * written.row;
+  for (int64_t i = 0; i < kRows; ++i, at += written.row)
+    for (int64_t line = 0; line < written.lines; ++line)
+      __builtin_prefetch(at + line * amx::kTileBytes, 1, 2);
 }
 
 // Adds `whole` chunks of A, then one of `tail` unless it is null.
 template <bool Two>
 void add_chunks(Rows a, int64_t whole, Rows tail, const Bf16* b, Ahead ahead, Sums c,
-                bool from_zero) {
+                bool from_zero, Written written) {
   float* lower = c.data + kTile * c.row / static_cast<int64_t>(sizeof(float));
   if (from_zero) {
     amx::zero<0>();
@@ -97,7 +116,8 @@ void add_chunks(Rows a, int64_t whole, Rows tail, const Bf16* b, Ahead ahead, Su
     }
   }
   for (int64_t chunk = 0; chunk < whole; ++chunk, b += kChunkElements) {
-    fetch_lines(b, ahead);
+    fetch_lines(ahead, chunk);
+    fetch_written(written, chunk);
     add_chunk<Two>(a.data + chunk * kBf16Chunk, a.row, b);
   }
   if (tail.data) add_chunk<Two>(tail.data, tail.row, b);
@@ -116,59 +136,110 @@ struct Part {
   const Bf16* tail;  // the last chunk of A's rows, padded; null if it needs no padding
 };
 
-// Rows i .. end - 1 of one panel, `depth` chunks from `first` on.
-void add_depth(const Part& part, int64_t i, int64_t end, int64_t panel, int64_t first,
-               int64_t depth, Sums c, bool from_zero) {
-  const Bf16Product& g = part.g;
-  const int64_t bytes = g.a_row * static_cast<int64_t>(sizeof(Bf16));
-  const bool padded = part.tail && first + depth == bf16_chunks(g.k);
-  const Bf16* b = g.b + panel * bf16_panel_elements(g.k) + first * kChunkElements;
+// Chunks first .. end - 1 of k, and where they begin in row 0 of A.
+struct Slice {
+  int64_t first, end;
+  const Bf16* a;
+  int64_t a_row;     // elements
+  const Bf16* tail;  // the last of them, padded; null if it needs no padding
+};
+
+// A panel of sums that are not added in place.
+struct Strip {
+  float* sums;
+  int64_t row;  // floats
+};
+
+// Rows i .. end - 1 of one panel. `next` is the part of B that is read after `b`.
+void add_depth(Slice depth, int64_t i, int64_t end, const Bf16* b, const Bf16* next, Sums c,
+               bool from_zero, Written written) {
+  const int64_t bytes = depth.a_row * static_cast<int64_t>(sizeof(Bf16));
+  const int64_t whole = depth.end - depth.first - (depth.tail != nullptr);
   const int64_t begin = i, rows = end - i;
   // With few rows, reading B takes all the time, and the processor itself fetches it faster.
   const int64_t lines = rows > kPairRows ? kChunkLines : 0;
   for (; i < end; i += kPairRows) {
-    const Ahead ahead{(i - begin) * lines / rows,
+    const Ahead ahead{next, (i - begin) * lines / rows,
                       std::min(rows, i - begin + kPairRows) * lines / rows};
-    const Rows a{g.a + i * g.a_row + first * kBf16Chunk, bytes};
-    const Rows tail{padded ? part.tail + i * kBf16Chunk : nullptr, amx::kTileBytes};
+    const Rows a{depth.a + i * depth.a_row, bytes};
+    const Rows tail{depth.tail ? depth.tail + i * kBf16Chunk : nullptr, amx::kTileBytes};
     if (end - i > kTile)
-      add_chunks<true>(a, depth - padded, tail, b, ahead, c, from_zero);
+      add_chunks<true>(a, whole, tail, b, ahead, c, from_zero, written);
     else
-      add_chunks<false>(a, depth - padded, tail, b, ahead, c, from_zero);
+      add_chunks<false>(a, whole, tail, b, ahead, c, from_zero, {});
     c.data += kPairRows * c.row / static_cast<int64_t>(sizeof(float));
+    written.data += kPairRows * written.row;
   }
 }
 
-// Rows i .. end - 1 of one panel.
-void add_panel(const Part& part, int64_t i, int64_t end, int64_t panel) {
+// Rows i .. end - 1 of one panel, a slice of k.
+void add_panel(const Part& part, int64_t i, int64_t end, int64_t panel, Slice slice, Strip out) {
   const Bf16Product& g = part.g;
-  alignas(64) float sums[kBf16BlockRows * kBf16Panel];
   const int64_t j = panel * kBf16Panel, columns = std::min(kBf16Panel, g.n - j);
-  const Bf16Strip strip{i, end - i, j, columns, sums, kBf16Panel};
-  const bool in_place = g.c && !g.bias && columns == kBf16Panel;
-  if (!in_place && g.add) begin_strip(g, strip);
-  const Sums c = in_place
-                     ? Sums{g.c + i * g.c_row + j, g.c_row * static_cast<int64_t>(sizeof(float))}
-                     : Sums{sums, kBf16Panel * static_cast<int64_t>(sizeof(float))};
-  const int64_t chunks = bf16_chunks(g.k);
-  int64_t first = 0;
+  const Bf16Strip strip{i, end - i, j, columns, out.sums, out.row};
+  const bool in_place = g.c && !g.bias && !g.past_caches && columns == kBf16Panel;
+  const bool begins = slice.first == 0, ends = slice.end == bf16_chunks(g.k);
+  if (!in_place && g.add && begins) begin_strip(g, strip);
+  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+  const Sums c =
+      in_place ? Sums{g.c + i * g.c_row + j, g.c_row * kFloat} : Sums{out.sums, out.row * kFloat};
+  Written written;
+  if (in_place)  // if it is read first, the next panel
+    written = {reinterpret_cast<const char*>(c.data + (g.add ? kBf16Panel : 0)), c.row, 2};
+  else if (g.rounded)
+    written = {reinterpret_cast<const char*>(g.rounded + i * g.c_row + j),
+               g.c_row * static_cast<int64_t>(sizeof(Bf16)), 1};
+  const Bf16* b = g.b + panel * bf16_panel_elements(g.k) + slice.first * kChunkElements;
+  const Bf16* const next_panel = b + bf16_panel_elements(g.k);
+  Slice depth = slice;
   do {  // also without a chunk, which clears C
-    const int64_t depth = std::min(kDepthChunks, chunks - first);
-    add_depth(part, i, end, panel, first, depth, c, !g.add && first == 0);
-    first += kDepthChunks;
-  } while (first < chunks);
-  if (!in_place) end_strip(g, strip);
+    const bool first = depth.first == 0, last = depth.first + kDepthChunks >= slice.end;
+    depth.end = last ? slice.end : depth.first + kDepthChunks;
+    depth.tail = last ? slice.tail : nullptr;
+    const Bf16* following = b + kDepthChunks * kChunkElements;
+    add_depth(depth, i, end, b, last ? next_panel : following, c, !g.add && first,
+              first ? written : Written{});
+    depth.first = depth.end;
+    depth.a += kDepthChunks * kBf16Chunk;
+    b = following;
+  } while (depth.first < slice.end);
+  if (!in_place && ends) end_strip(g, strip);
+}
+
+// With a long k, a slice of A stays in the L2 cache while all panels are multiplied. It is copied,
+// with zeros up to a whole chunk: rows of A may begin anywhere in a line.
+[[gnu::noinline]] void add_slices(const Part& part) {
+  constexpr int64_t kSlice = kSliceChunks * kBf16Chunk, kRow = kSlice + kBf16Chunk;
+  alignas(64) float sums[kBf16BlockRows * kSumsColumns];
+  alignas(64) Bf16 a[kBf16BlockRows * kRow];
+  const Bf16Product& g = part.g;
+  const int64_t panels = bf16_panels(g.n), chunks = bf16_chunks(g.k);
+  assert(panels * kBf16Panel <= kSumsColumns);
+  for (int64_t first = 0; first < chunks; first += kSliceChunks) {
+    const int64_t end = std::min(chunks, first + kSliceChunks), begin = first * kBf16Chunk;
+    const int64_t count = std::min(g.k, end * kBf16Chunk) - begin;
+    for (int64_t i = part.begin; i < part.end; ++i) {
+      Bf16* const to = std::copy_n(g.a + i * g.a_row + begin, count, a + i * kRow);
+      std::fill(to, a + i * kRow + (end - first) * kBf16Chunk, Bf16{0});
+    }
+    for (int64_t panel = 0; panel < panels; ++panel)
+      add_panel(part, part.begin, part.end, panel, {first, end, a, kRow, nullptr},
+                {sums + panel * kBf16Panel, kSumsColumns});
+  }
 }
 
 void add_part(const Part& part) {
   if (part.begin == part.end) return;
   const amx::Scope tiles(config_of(std::min(part.end - part.begin, kPairRows)));
-  const int64_t panels = bf16_panels(part.g.n);
+  const int64_t panels = bf16_panels(part.g.n), chunks = bf16_chunks(part.g.k);
+  if (part.g.k > kBf16Long) return add_slices(part);
+  alignas(64) float sums[kBf16BlockRows * kBf16Panel];
   // With a short k, 32 rows of A stay in the L1 cache, and C is written along its rows.
-  const int64_t step = bf16_chunks(part.g.k) <= kDepthChunks ? kPairRows : part.end - part.begin;
+  const int64_t step = chunks <= kDepthChunks ? kPairRows : part.end - part.begin;
   for (int64_t i = part.begin; i < part.end; i += step)
     for (int64_t panel = 0; panel < panels; ++panel)
-      add_panel(part, i, std::min(part.end, i + step), panel);
+      add_panel(part, i, std::min(part.end, i + step), panel,
+                {0, chunks, part.g.a, part.g.a_row, part.tail}, {sums, kBf16Panel});
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/bf16-inl.h"
+#include "kernels/large.h"
 #include "kernels/packed.h"
 #include "kernels/ranges.h"
 
@@ -109,8 +110,9 @@ HWY_INLINE void make_pairs(const T* x, int64_t stride, Pairs& pairs) {
 // Floats are a weight, which is read later: its chunks bypass the caches if they lie as that
 // requires. A product may read halves at once.
 template <typename T>
-HWY_INLINE void write_chunk(const Pairs& pairs, Bf16* out) {
-  if (std::is_same_v<T, Bf16> || reinterpret_cast<uintptr_t>(out) % kPackedAlign != 0) {
+HWY_INLINE void write_chunk(const PackBf16<T>& g, const Pairs& pairs, Bf16* out) {
+  if (std::is_same_v<T, Bf16> || !is_large(g.whole_k * g.whole_n) ||
+      reinterpret_cast<uintptr_t>(out) % kPackedAlign != 0) {
     std::memcpy(out, pairs.at, sizeof(pairs));
     return;
   }
@@ -137,7 +139,7 @@ HWY_INLINE void pack_chunk(const PackBf16<T>& g, int64_t panel, int64_t chunk) {
     read_square(g.b + p * g.stride + j, g.stride, depth, columns, square);
     make_pairs(square.at[0], kSide, pairs);
   }
-  write_chunk<T>(pairs, g.out + panel * bf16_panel_elements(g.k) + chunk * kSide * kSide);
+  write_chunk(g, pairs, g.out + panel * bf16_panel_elements(g.whole_k) + chunk * kSide * kSide);
 }
 
 // Reads along the rows of the source, so that each is read once from memory.

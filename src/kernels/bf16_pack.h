@@ -44,7 +44,8 @@ struct PackBf16 {
   const T* b = nullptr;
   int64_t stride = 0;
   bool transposed = false;
-  Bf16* out = nullptr;  // packed_bf16_bytes(k, n)
+  Bf16* out = nullptr;               // packed_bf16_bytes(k, n)
+  int64_t whole_k = k, whole_n = n;  // of the matrix that B is a part of, if `out` is a part, too
 };
 
 void pack_bf16(const PackBf16<float>& pack, Tiles& tiles);  // rounds as to_bf16() does

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include <hwy/cache_control.h>
+
 #include "kernels/fpenv.h"
 
 namespace weft::kernels {
@@ -41,7 +43,8 @@ void add_rows(const Bf16WeightGrad& g, int64_t begin, Tiles& tiles, Bf16Unit uni
                                 .b = dy,
                                 .c = g.acc + i * g.acc_row + j,
                                 .c_row = g.acc_row,
-                                .add = g.add || begin > 0};
+                                .add = g.add || begin > 0,
+                                .past_caches = g.past_caches && g.rows <= kGradRows};
       bf16_product(product, tiles, unit);
     }
   }
@@ -51,9 +54,11 @@ void add_rows(const Bf16WeightGrad& g, int64_t begin, Tiles& tiles, Bf16Unit uni
 
 void bf16_product(const Bf16Product& g, Tiles& tiles, Bf16Unit unit) {
   if (g.m == 0 || g.n == 0) return;
-  assert(!g.c != !g.rounded && !(g.add && (g.bias || g.rounded)));
+  assert(!g.c != !g.rounded && !(g.add && (g.bias || g.rounded || g.past_caches)));
   const int64_t height = g.k <= kShort ? kWideRows : kBf16BlockRows;
-  const int64_t width = g.k <= kShort ? kWideColumns : kColumns;
+  const int64_t width = g.k <= kShort     ? kWideColumns
+                        : g.k > kBf16Long ? kBf16LongColumns
+                                          : kColumns;
   const int64_t across = (g.n + width - 1) / width, down = (g.m + height - 1) / height;
   for_tiles(tiles, static_cast<int>(across * down), [&](int tile) {
     const int64_t i = tile / across * height, j = tile % across * width;
@@ -72,6 +77,7 @@ void bf16_product(const Bf16Product& g, Tiles& tiles, Bf16Unit unit) {
       bf16_block_amx(block);
     else
       bf16_block_fma(block);
+    if (g.past_caches) hwy::FlushStream();
   });
 }
 

@@ -36,6 +36,7 @@ struct Bf16Product {
   int64_t c_row = 0;
   const float* bias = nullptr;  // n floats; none with `add`
   bool add = false;             // the product is added to c
+  bool past_caches = false;     // c is read much later, and is large; not with `add`
 };
 
 // acc[k,n] = X^T[k,rows] dY[rows,n], or that added to acc. The sums run over chunks of 32 rows.
@@ -48,6 +49,7 @@ struct Bf16WeightGrad {
   float* acc = nullptr;
   int64_t acc_row = 0;
   bool add = false;
+  bool past_caches = false;      // acc is read much later, and is large; not with `add`
   std::byte* scratch = nullptr;  // bf16_weight_grad_bytes(), aligned to 64
 };
 
@@ -67,6 +69,8 @@ const char* bf16_info();
 // Only for bf16_product.cc: at most kBf16BlockRows rows of a product, in the thread and mode of the
 // caller, a FlushScope.
 constexpr int64_t kBf16BlockRows = 256;
+// With a longer k, reading A takes much of the time, and a block has more columns.
+constexpr int64_t kBf16Long = 8192, kBf16LongColumns = 384;
 void bf16_block_fma(const Bf16Product& block);
 void bf16_block_amx(const Bf16Product& block);
 

@@ -1,7 +1,10 @@
 #include "kernels/elementwise.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/elementwise.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -31,6 +34,15 @@ void div(const float* a, const float* b, float* out, int64_t n) {
 void scale(const float* x, float factor, float* out, int64_t n) {
   const FloatVec f = hn::Set(FloatTag(), factor);
   map1(x, out, n, [f](FloatVec v) HWY_ATTR { return hn::Mul(v, f); });
+}
+
+void clear_past_caches(float* out, int64_t n) {
+  const FloatTag d;
+  int64_t i = 0;
+  if (reinterpret_cast<uintptr_t>(out) % (kLanes * sizeof(float)) == 0)
+    for (; i + kLanes <= n; i += kLanes) hn::Stream(hn::Zero(d), d, out + i);
+  std::fill(out + i, out + n, 0.0f);
+  hwy::FlushStream();
 }
 
 void scaled_difference(const float* a, const float* b, float factor, float* out, int64_t n) {
@@ -64,6 +76,7 @@ HWY_EXPORT(add);
 HWY_EXPORT(sub);
 HWY_EXPORT(mul);
 HWY_EXPORT(div);
+HWY_EXPORT(clear_past_caches);
 HWY_EXPORT(scale);
 HWY_EXPORT(scaled_difference);
 HWY_EXPORT(softcap);
@@ -81,6 +94,7 @@ void sub(const float* a, const float* b, float* out, int64_t n) {
 void div(const float* a, const float* b, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(div)(a, b, out, n);
 }
+void clear_past_caches(float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(clear_past_caches)(out, n); }
 void scale(const float* x, float factor, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(scale)(x, factor, out, n);
 }

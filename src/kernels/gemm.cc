@@ -61,7 +61,7 @@ GemmSplit gemm_split(int64_t m, int64_t n, int64_t k) {
 void gemm_tile(const Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
   assert(g.a.stride >= (g.a.transposed ? g.m : g.k) && g.stride >= g.n);
-  assert(!g.bias || g.beta == 0);
+  assert(!(g.bias || g.past_caches) || g.beta == 0);
   assert(g.packed_b || g.b.stride >= (g.b.transposed ? g.k : g.n));
   if (gemm_is_fused()) return kernels::fused_product(g);
   blis_strips(g);

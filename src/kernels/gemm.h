@@ -46,6 +46,7 @@ struct Gemm {
   float alpha = 1, beta = 0;
   const float* packed_b = nullptr;  // B as pack() wrote it (packed.h); `b` is not read
   const float* bias = nullptr;      // n floats, for each row of C; only with beta 0
+  bool past_caches = false;         // C is read much later, and is large; only with beta 0
 };
 
 void gemm(const Gemm& product, Tiles& tiles);

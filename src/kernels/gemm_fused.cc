@@ -4,6 +4,7 @@
 #include "kernels/gemm_fused.h"
 
 #include <algorithm>
+#include <cstring>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gemm_fused.cc"
@@ -33,7 +34,12 @@ constexpr TileShape kTile{6, 1}, kWide = kTile;
 #endif
 constexpr int64_t kGroupRows = 48;        // of A: a multiple of the rows of tiles
 constexpr int64_t kChunkFloats = 131072;  // of a B that is packed here
-constexpr int64_t kAheadRows = 8;         // of A as stored, fetched before they are packed
+// Strips of such a B would share few sets of the L1 cache if their distance were a multiple of 4096
+// bytes.
+constexpr int64_t kPageRows = 64;
+constexpr int64_t gap_of(int64_t depth) { return depth % kPageRows == 0 ? kStrip : 0; }
+constexpr int64_t kBufferFloats = kChunkFloats + kChunkFloats / kPageRows;
+constexpr int64_t kAheadRows = 8;  // of A as stored, fetched before they are packed
 
 // The wide tile reads C and A less often, but is better only where it fits.
 TileShape shape_for(int64_t strips) {
@@ -42,7 +48,7 @@ TileShape shape_for(int64_t strips) {
 
 struct Buffers {
   float* a = nullptr;  // kGroupRows x kGemmDepth
-  float* b = nullptr;  // kChunkFloats
+  float* b = nullptr;  // kBufferFloats
 };
 
 // [0, size) in pieces of at most `most`, as equal as multiples of `unit` can be.
@@ -146,10 +152,9 @@ class Block {
       chunk.data = g_.packed_b + (chunk.first * g_.k + from_) * kStrip;
       chunk.strip = g_.k * kStrip;
     } else if (buffers_.b) {
-      pack_strips(g_.b, from_, depth_, g_.n, chunk.first, chunk.strips, buffers_.b,
-                  depth_ * kStrip);
       chunk.data = buffers_.b;
-      chunk.strip = depth_ * kStrip;
+      chunk.strip = depth_ * kStrip + gap_of(depth_);
+      pack_strips(g_.b, from_, depth_, g_.n, chunk.first, chunk.strips, buffers_.b, chunk.strip);
     } else {
       chunk.data = g_.b.data + from_ * g_.b.stride + chunk.first * kStrip;
       chunk.row = g_.b.stride;
@@ -189,6 +194,26 @@ class Block {
   // The tiles of a group of A, which is transposed. Row by row of A as stored, so that each of its
   // lines is read once.
   void pack_group(const float* a, const Cut& tiles) const {
+    const int64_t height = tiles.length(0);
+    if (tiles.size == height * tiles.count) {
+      if (height == 8) return pack_tiles<8>(a, tiles.count);
+      if (height == 6) return pack_tiles<6>(a, tiles.count);
+    }
+    pack_tiles(a, tiles);
+  }
+
+  template <int64_t Height>
+  void pack_tiles(const float* a, int64_t count) const {
+    for (int64_t p = 0; p < depth_; ++p, a += g_.a.stride) {
+      float* out = buffers_.a + p * Height;
+      for (int64_t i = 0; i < Height * count; i += kStrip)
+        __builtin_prefetch(a + kAheadRows * g_.a.stride + i);
+      for (int64_t i = 0; i < count; ++i, out += depth_ * Height)
+        std::memcpy(out, a + i * Height, Height * sizeof(float));
+    }
+  }
+
+  void pack_tiles(const float* a, const Cut& tiles) const {
     int64_t begins[kGroupRows + 1];
     for (int64_t i = 0; i <= tiles.count; ++i) begins[i] = tiles.begin(i);
     for (int64_t p = 0; p < depth_; ++p, a += g_.a.stride) {
@@ -208,6 +233,7 @@ class Block {
     t.depth = depth_;
     t.c_row = g_.stride;
     t.alpha = g_.alpha;
+    t.past_caches = g_.past_caches;
     float* c = g_.c + row * g_.stride;
     for (int64_t i = 0; i < panels.count; ++i) {
       const int64_t strip = chunk.first + panels.begin(i), strips = panels.length(i);
@@ -251,6 +277,7 @@ class Block {
     }
     of_whole.c = whole;
     of_whole.c_row = kRow;
+    of_whole.past_caches = false;
     tile(of_whole);
     copy(whole, kRow, t.c, t.c_row);
   }
@@ -273,13 +300,13 @@ HWY_NOINLINE void with_a(const Gemm& g) {
 }
 
 HWY_NOINLINE void with_b(const Gemm& g) {
-  HWY_ALIGN float b[kChunkFloats];
+  HWY_ALIGN float b[kBufferFloats];
   blocks(g, {nullptr, b});
 }
 
 HWY_NOINLINE void with_both(const Gemm& g) {
   HWY_ALIGN float a[kGroupRows * kGemmDepth];
-  HWY_ALIGN float b[kChunkFloats];
+  HWY_ALIGN float b[kBufferFloats];
   blocks(g, {a, b});
 }
 
@@ -295,7 +322,7 @@ void scale_c(const Gemm& g) {
     }
 }
 
-void fused_product(const Gemm& g) {
+void compute(const Gemm& g) {
   if (g.beta != 1 && (g.beta != 0 || g.k == 0)) scale_c(g);
   // A small B, or one for few rows, is read where it lies.
   const bool near = g.k * g.n <= 32768 || g.m <= kTile.rows;
@@ -305,6 +332,16 @@ void fused_product(const Gemm& g) {
   if (pack_a) return with_a(g);
   if (pack_b) return with_b(g);
   blocks(g, {});
+}
+
+// Vectors bypass the caches if C lies as that requires, and is written once.
+void fused_product(const Gemm& g) {
+  constexpr int64_t kVector = kLanes * static_cast<int64_t>(sizeof(float));
+  Gemm product = g;
+  if (g.k > kGemmDepth || g.stride % kLanes != 0 || reinterpret_cast<uintptr_t>(g.c) % kVector != 0)
+    product.past_caches = false;
+  compute(product);
+  if (product.past_caches) hwy::FlushStream();
 }
 
 #else

@@ -11,6 +11,7 @@
 #define WEFT_KERNELS_GEMM_TILE_INL_H
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "kernels/map-inl.h"
@@ -36,6 +37,7 @@ struct TileArgs {
   const float* start;  // C, or a bias with rows of 0; null: zeros, with rows of 0
   int64_t start_row;
   const float* c_next;  // the C of the next tile, which is fetched; any address
+  bool past_caches;     // C is aligned to vectors, and is not fetched
   float alpha;
   const float* ahead;  // what later tiles read: fetched into the L2 cache, if not null,
   int64_t ahead_step;  // this many floats per two of k
@@ -66,12 +68,13 @@ void tile(const TileArgs& t) {
     b += t.b_row;
   };
   const int64_t pairs = t.depth / 2;
-  const float *c_next = t.c_next, *ahead = t.ahead ? t.ahead : t.b;
+  const float *c_next = t.past_caches ? t.b : t.c_next, *ahead = t.ahead ? t.ahead : t.b;
+  const int64_t c_next_row = t.past_caches ? 0 : t.c_row;
   const int64_t ahead_step = t.ahead ? t.ahead_step : 0;
   for (int64_t i = 0; i < pairs; ++i) {
     if (i < Rows) {
       WEFT_UNROLL for (int s = 0; s < Strips; ++s) __builtin_prefetch(c_next + s * kStrip, 1, 3);
-      c_next += t.c_row;
+      c_next += c_next_row;
     }
     __builtin_prefetch(ahead, 0, 2);
     ahead += ahead_step;
@@ -85,7 +88,11 @@ void tile(const TileArgs& t) {
   WEFT_UNROLL for (int r = 0; r < Rows; ++r) {
     WEFT_UNROLL for (int v = 0; v < kVecs; ++v) {
       const FloatVec from = start ? hn::LoadU(d, start + v * kLanes) : hn::Zero(d);
-      hn::StoreU(hn::MulAdd(alpha, sums[r][v], from), d, c + v * kLanes);
+      const FloatVec y = hn::MulAdd(alpha, sums[r][v], from);
+      if (t.past_caches)
+        hn::Stream(y, d, c + v * kLanes);
+      else
+        hn::StoreU(y, d, c + v * kLanes);
     }
     start += t.start_row;
     c += t.c_row;

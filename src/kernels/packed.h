@@ -20,5 +20,8 @@ constexpr int64_t packed_floats(int64_t k, int64_t n) {
 void pack(const Factor& b, int64_t k, int64_t n, float* out, Tiles& tiles);
 // Some rows of B, `stride` floats apart. `out` is where the first one lies in the packed B.
 void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, int64_t n, float* out);
+// The same for columns, from the first one of a strip on.
+void pack_columns(const float* x, int64_t stride, int64_t columns, int64_t k, int64_t n,
+                  float* out);
 
 }  // namespace weft

@@ -95,31 +95,24 @@ void write_rows(const PackedMatrix& matrix, float* data, int64_t row, int64_t ro
                 const float* from) {
   if (!matrix.transposed)
     return pack_rows(from, matrix.n, rows, matrix.k, matrix.n, data + row * kStrip);
-  SerialTiles tiles;
-  pack({from, matrix.k, kTransposed}, matrix.k, rows, data + row * matrix.k, tiles);
+  pack_columns(from, matrix.k, rows, matrix.k, matrix.n, data + row * matrix.k);
 }
 
 // The same, whole chunks or panels.
 void write_rows(const PackedMatrix& matrix, Bf16* data, int64_t row, int64_t rows,
                 const float* from) {
+  const bool transposed = matrix.transposed;
   SerialTiles tiles;
-  if (matrix.transposed) {
-    pack_bf16(PackBf16<float>{.k = matrix.k,
-                              .n = rows,
-                              .b = from,
-                              .stride = matrix.k,
-                              .transposed = true,
-                              .out = data + packed_bf16_index(matrix.k, 0, row)},
-              tiles);
-    return;
-  }
-  for (int64_t column = 0; column < matrix.n; column += kBf16Panel)
-    pack_bf16(PackBf16<float>{.k = rows,
-                              .n = std::min(kBf16Panel, matrix.n - column),
-                              .b = from + column,
-                              .stride = matrix.n,
-                              .out = data + packed_bf16_index(matrix.k, row, column)},
-              tiles);
+  pack_bf16(PackBf16<float>{.k = transposed ? matrix.k : rows,
+                            .n = transposed ? rows : matrix.n,
+                            .b = from,
+                            .stride = width_of(matrix),
+                            .transposed = transposed,
+                            .out = data + (transposed ? packed_bf16_index(matrix.k, 0, row)
+                                                      : packed_bf16_index(matrix.k, row, 0)),
+                            .whole_k = matrix.k,
+                            .whole_n = matrix.n},
+            tiles);
 }
 
 // `tile`: rows of the matrix that are packed together.

@@ -5,6 +5,7 @@
 #include "kernels/bf16_product.h"
 #include "kernels/columns.h"
 #include "kernels/gemm.h"
+#include "kernels/large.h"
 #include "kernels/ranges.h"
 #include "ops/check.h"
 #include "ops/stored.h"
@@ -49,6 +50,12 @@ void multiply(const Call& call, const View& a, const View& out, int64_t rows, in
 }
 
 constexpr int64_t kColumns = 256;  // of a bias, per tile
+
+// Whether the gradient of a weight is written once and leaves the caches before its next use, with
+// those of other weights.
+bool begins_large_sum(const Call& call) {
+  return call.begins_sum && kernels::is_large(call.acc.desc.elements());
+}
 
 class Linear final : public Op {
  public:
@@ -168,6 +175,7 @@ class Linear final : public Op {
                                  .acc = call.acc.f32(),
                                  .acc_row = swapped ? s.in : s.out,
                                  .add = !call.begins_sum,
+                                 .past_caches = begins_large_sum(call),
                                  .scratch = static_cast<std::byte*>(call.scratch)},
                                 *call.tiles);
       return {};
@@ -176,8 +184,15 @@ class Linear final : public Op {
     Factor rows = swapped ? dy : x;
     const Factor columns = swapped ? x : dy;
     rows.transposed = true;
-    gemm({rows.stride, columns.stride, s.rows, rows, columns, call.acc.f32(), columns.stride, 1,
-          call.begins_sum ? 0.f : 1.f},
+    gemm({.m = rows.stride,
+          .n = columns.stride,
+          .k = s.rows,
+          .a = rows,
+          .b = columns,
+          .c = call.acc.f32(),
+          .stride = columns.stride,
+          .beta = call.begins_sum ? 0.f : 1.f,
+          .past_caches = begins_large_sum(call)},
          *call.tiles);
     return {};
   }

@@ -8,6 +8,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/elementwise.h"
+#include "kernels/large.h"
 #include "kernels/tiles.h"
 
 namespace weft {
@@ -21,10 +22,14 @@ inline void add_tensors(Tiles& tiles, const float* a, const float* b, float* out
   });
 }
 
-inline void scale_tensor(Tiles& tiles, float* x, float factor, int64_t n) {
+inline void clear_tensor(Tiles& tiles, float* x, int64_t n) {
+  if (!kernels::is_large(n)) {
+    std::fill_n(x, n, 0.0f);
+    return;
+  }
   for_tiles(tiles, static_cast<int>((n + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
     const int64_t begin = tile * kLoopBlock;
-    kernels::scale(x + begin, factor, x + begin, std::min(kLoopBlock, n - begin));
+    kernels::clear_past_caches(x + begin, std::min(kLoopBlock, n - begin));
   });
 }
 

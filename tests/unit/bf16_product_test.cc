@@ -21,7 +21,7 @@ using test::Numbers;
 
 constexpr Numbers kNumbers[] = {Numbers::usual, Numbers::small, Numbers::any_bits};
 
-enum class Result { floats, added, rounded, biased };
+enum class Result { floats, added, rounded, biased, past_caches };
 
 std::vector<float> random_floats(Numbers numbers, int64_t n, uint64_t seed) {
   const std::vector<Bf16> upper = test::random_bf16s(numbers, n, seed);
@@ -72,7 +72,8 @@ struct Case {
             .rounded = bf16 ? halves : nullptr,
             .c_row = c_row(),
             .bias = result == Result::biased ? bias.data() : nullptr,
-            .add = result == Result::added};
+            .add = result == Result::added,
+            .past_caches = result == Result::past_caches};
   }
 
   std::vector<float> run(Tiles& tiles, Bf16Unit unit) const {
@@ -136,12 +137,13 @@ void for_each_unit(Numbers numbers, const F& body) {
 
 TEST(Bf16Product, HasTheBitsOfTheContract) {
   SerialTiles serial;
-  const int64_t sizes[][3] = {{1, 1, 1},     {1, 40, 64},   {16, 16, 32},  {17, 33, 31},
-                              {32, 32, 32},  {13, 70, 300}, {33, 65, 257}, {50, 130, 33},
-                              {3, 0, 5},     {0, 3, 5},     {5, 40, 0},    {48, 96, 2},
-                              {80, 64, 512}, {300, 40, 34}};
+  const int64_t sizes[][3] = {
+      {1, 1, 1},     {1, 40, 64},   {16, 16, 32},  {17, 33, 31},  {32, 32, 32},
+      {13, 70, 300}, {33, 65, 257}, {50, 130, 33}, {3, 0, 5},     {0, 3, 5},
+      {5, 40, 0},    {48, 96, 2},   {80, 64, 512}, {300, 40, 34}, {3, 35, kBf16Long + 515}};
   for (const auto& [m, n, k] : sizes)
-    for (const Result result : {Result::floats, Result::added, Result::rounded, Result::biased})
+    for (const Result result :
+         {Result::floats, Result::added, Result::rounded, Result::biased, Result::past_caches})
       for (const Numbers numbers : kNumbers) {
         SCOPED_TRACE(testing::Message()
                      << m << 'x' << n << 'x' << k << " result " << static_cast<int>(result)
@@ -153,6 +155,26 @@ TEST(Bf16Product, HasTheBitsOfTheContract) {
       }
 }
 
+struct alignas(64) Line {
+  float floats[16];
+};
+
+// As rows that lie at lines, and as rows that do not; run() has them anywhere.
+TEST(Bf16Product, EqualBitsPastTheCaches) {
+  SerialTiles serial;
+  for (const int64_t n : {61, 64, 125}) {  // rows of n + 3
+    const Case one(70, n, 100, Result::past_caches, Numbers::usual);
+    std::vector<Line> lines(one.c.size() / 16 + 1);
+    float* const c = lines.front().floats;
+    for_each_unit(Numbers::usual, [&](Bf16Unit unit) {
+      std::copy(one.c.begin(), one.c.end(), c);
+      const ComputeScope scope;
+      bf16_product(one.product(c, nullptr), serial, unit);
+      expect_same(std::vector<float>(c, c + one.c.size()), one.run(serial, unit));
+    });
+  }
+}
+
 // Millions of outputs, with chunks enough for the sums to leave the normal range and return.
 TEST(Bf16Product, AmxHasTheBitsOfTheFmaKernels) {
   if (!bf16_has_amx()) GTEST_SKIP() << "this process has no AMX";
@@ -162,6 +184,17 @@ TEST(Bf16Product, AmxHasTheBitsOfTheFmaKernels) {
       const Case one(1000, 1000, k, Result::added, numbers);
       expect_same(one.run(serial, Bf16Unit::amx), one.run(serial, Bf16Unit::fma));
     }
+}
+
+// More than one block of rows and of columns; k ends within a slice, and within a chunk.
+TEST(Bf16Product, AmxHasTheBitsOfTheFmaKernelsIfKIsLong) {
+  if (!bf16_has_amx()) GTEST_SKIP() << "this process has no AMX";
+  SerialTiles serial;
+  for (const Result result : {Result::added, Result::biased}) {
+    const Case one(kBf16BlockRows + 50, kBf16LongColumns + 40, kBf16Long + 999, result,
+                   Numbers::usual);
+    expect_same(one.run(serial, Bf16Unit::amx), one.run(serial, Bf16Unit::fma));
+  }
 }
 
 TEST(Bf16Product, EqualBitsHoweverItIsCut) {

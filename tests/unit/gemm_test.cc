@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -227,6 +228,32 @@ TEST(Gemm, BetaZeroDoesNotReadC) {
     for (int64_t j = 0; j < one.n; ++j)
       one.c[static_cast<size_t>(i * one.ldc() + j)] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(same_bits(one.run(serial), expected));
+}
+
+// C that begins at a line, whose rows do or do not, and C that begins elsewhere.
+TEST(Gemm, EqualBitsPastTheCaches) {
+  SerialTiles serial;
+  const ComputeScope scope;
+  for (const auto& s : {std::array<int64_t, 3>{97, 160, 70}, {33, 75, 20}, {20, 48, 800}})
+    for (const int64_t row : {s[1], (s[1] + 15) / 16 * 16})
+      for (const size_t begin : {0, 1}) {
+        const Case one(s[0], s[1], s[2], true, false);
+        SCOPED_TRACE(cat(text_of(one), ", rows of ", row, ", from ", begin));
+        const auto floats = static_cast<size_t>(one.m * row) + begin;
+        Packed near(static_cast<float*>(std::aligned_alloc(64, (floats + 16) / 16 * 64)));
+        Packed past(static_cast<float*>(std::aligned_alloc(64, (floats + 16) / 16 * 64)));
+        std::fill_n(near.get(), floats, 42.0f);
+        std::fill_n(past.get(), floats, 42.0f);
+        test::for_each_target([&](int64_t) {
+          Gemm g = one.product(near.get() + begin);
+          g.stride = row;
+          gemm(g, serial);
+          g.c = past.get() + begin;
+          g.past_caches = true;
+          gemm(g, serial);
+          EXPECT_EQ(std::memcmp(near.get(), past.get(), floats * sizeof(float)), 0);
+        });
+      }
 }
 
 TEST(Gemm, EqualBitsForAnyNumberOfThreads) {

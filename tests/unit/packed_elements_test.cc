@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/bf16_pack.h"
+#include "kernels/large.h"
 #include "kernels/packed.h"
 #include "support/bf16_reference.h"
 #include "support/simd_targets.h"
@@ -111,6 +112,26 @@ TEST(PackedElements, AreWrittenAndReadInPieces) {
       }
     });
   });
+}
+
+// So large that what is written goes past the caches.
+TEST(PackedElements, OfLargeMatricesAreWrittenInPieces) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const bool transposed : {false, true}) {
+      const Case c{dtype, 530, 501, transposed};
+      ASSERT_TRUE(is_large(c.k * c.n));
+      const int64_t all = c.k * c.n, piece = 64 * (transposed ? c.k : c.n);
+      const std::vector<float> x = any_floats(all, 7);
+      Memory memory(c);
+      for (int64_t first = 0; first < all; first += piece)
+        write_packed(memory.matrix, first,
+                     std::span(x).subspan(static_cast<size_t>(first),
+                                          static_cast<size_t>(std::min(piece, all - first))));
+      EXPECT_TRUE(memory == packed(c, x));
+      std::vector<float> out(x.size());
+      read_packed(memory.matrix, 0, out);
+      EXPECT_TRUE(bits_of(out, DType::f32) == bits_of(x, dtype));
+    }
 }
 
 TEST(PackedElements, RangesLeaveTheOthersUnchanged) {

@@ -1,0 +1,31 @@
+// Element-wise kernels that no op uses.
+#include "kernels/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/simd_targets.h"
+
+namespace weft::kernels {
+namespace {
+
+TEST(Elementwise, ClearsItsElementsOnly) {
+  struct alignas(64) Line {
+    float floats[16];
+  };
+  test::for_each_target([](int64_t) {
+    std::vector<Line> lines(8);
+    float* const x = lines.front().floats;
+    for (const int64_t begin : {0, 1, 16})
+      for (const int64_t count : {0, 1, 15, 16, 70}) {
+        for (int64_t i = 0; i < 128; ++i) x[i] = 1;
+        clear_past_caches(x + begin, count);
+        for (int64_t i = 0; i < 128; ++i)
+          ASSERT_EQ(x[i], i >= begin && i < begin + count ? 0 : 1) << begin << " + " << count;
+      }
+  });
+}
+
+}  // namespace
+}  // namespace weft::kernels
