@@ -53,6 +53,9 @@ double clip_scale(const OptimSettings& settings, double norm);
 constexpr int64_t kNormBlock = 4096;
 constexpr int64_t norm_blocks(int64_t n) { return (n + kNormBlock - 1) / kNormBlock; }
 double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles);
+// The same in two parts. `begin` is a multiple of kNormBlock.
+void square_blocks(const float* x, int64_t begin, int64_t end, double* partials);
+double sum_of_blocks(const double* partials, int64_t n);
 
 // Of one parameter, on the rate and the weight decay of the settings.
 struct UpdateFactors {

@@ -38,14 +38,21 @@ int64_t tile_of_rows(const kernels::PackedMatrix& matrix) {
 
 }  // namespace
 
-double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles) {
-  for_ranges(tiles, n, kTileElements, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; at += kNormBlock)
-      partials[at / kNormBlock] = kernels::sum_of_squares(x + at, std::min(kNormBlock, end - at));
-  });
+void square_blocks(const float* x, int64_t begin, int64_t end, double* partials) {
+  for (int64_t at = begin; at < end; at += kNormBlock)
+    partials[at / kNormBlock] = kernels::sum_of_squares(x + at, std::min(kNormBlock, end - at));
+}
+
+double sum_of_blocks(const double* partials, int64_t n) {
   double sum = 0;
   for (int64_t block = 0; block * kNormBlock < n; ++block) sum += partials[block];
   return sum;
+}
+
+double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles) {
+  for_ranges(tiles, n, kTileElements,
+             [&](int64_t begin, int64_t end) { square_blocks(x, begin, end, partials); });
+  return sum_of_blocks(partials, n);
 }
 
 void update(const OptimSettings& settings, uint64_t step, uint64_t made, double grad_scale,

@@ -1,8 +1,7 @@
 // How a worker adds gradients, and how it updates weights.
-#include <cstring>
-
 #include "engine/steps.h"
 #include "kernels/gemm.h"
+#include "kernels/ranges.h"
 #include "runtime/tensor_loops.h"
 #include "runtime/worker.h"
 
@@ -15,7 +14,7 @@ float* Worker::sum_at(const PlacedOperand& accumulator, int32_t depth) const {
 }
 
 void Worker::clear(const PlacedOperand& accumulator, int32_t depth) {
-  std::memset(sum_at(accumulator, depth), 0, accumulator.desc[0].bytes());
+  clear_tensor(tiles_, sum_at(accumulator, depth), accumulator.desc[0].elements());
 }
 
 void Worker::fold(const PlacedOperand& accumulator, int32_t depth) {
@@ -38,7 +37,8 @@ void Worker::clear(const StepDescriptor& step) {
         const auto empty = empty_.find(t.place.offset);
         if (empty != empty_.end()) empty->second = has_any;
         if (empty == empty_.end() || !has_any)
-          std::memset(arena_.data() + t.place.offset, 0, t.desc.bytes());
+          clear_tensor(tiles_, reinterpret_cast<float*>(arena_.data() + t.place.offset),
+                       t.desc.elements());
       }
 }
 
@@ -52,37 +52,45 @@ void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
     if (!p.owned) continue;
     double& squares = squares_[sum++];
     if (part == bucket.parts.end() || part->param != p.param) continue;
-    add_sums(p, *part);
-    if (part++->first > 0) continue;
     const int64_t n = plan_->model->param(p.param).shape.elements();
-    float* gradient = memory_of(p).grad;
-    if (parts > 1) scale_tensor(tiles_, gradient, 1 / static_cast<float>(parts), n);
+    const bool ends = part->first == 0;
+    float* const gradient = memory_of(p).grad;
     double* partials = reinterpret_cast<double*>(
         arena_.data() + p.of(ResidentTensor::Role::squares).front().place.offset);
-    squares = sum_of_squares(gradient, n, partials, tiles_);
+    for_ranges(tiles_, n, kTileElements, [&](int64_t begin, int64_t end) {
+      add_sums(p, *part, gradient, begin, end - begin);
+      if (!ends) return;
+      if (parts > 1)
+        kernels::scale(gradient + begin, 1 / static_cast<float>(parts), gradient + begin,
+                       end - begin);
+      square_blocks(gradient, begin, end, partials);
+    });
+    if (ends) squares = sum_of_blocks(partials, n);
+    ++part;
   }
 }
 
-void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part) {
-  const int64_t n = plan_->model->param(p.param).shape.elements();
+// Elements begin .. begin + count - 1.
+void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part, float* gradient,
+                      int64_t begin, int64_t count) const {
   const auto accumulators = p.of(ResidentTensor::Role::accumulator);
   const int32_t replicas = plan_->replicas_at(rank_);
   const auto sums = static_cast<int32_t>(accumulators.size()) / replicas;
   const bool kept = accumulators.front().run < 0;
   const auto acc = [&](int32_t sum, int32_t replica) {
     const Place& place = accumulators[static_cast<size_t>(sum * replicas + replica)].place;
-    return reinterpret_cast<float*>(arena_.data() + place.offset);
+    return reinterpret_cast<float*>(arena_.data() + place.offset) + begin;
   };
   // From this sum on.
-  const auto total_from = [&](int32_t sum) { return kept ? acc(sum, 0) : memory_of(p).grad; };
+  const auto total_from = [&](int32_t sum) { return kept ? acc(sum, 0) : gradient + begin; };
   for (int32_t sum = part.end - 1; sum >= part.first; --sum) {
     const bool last = sum + 1 == sums;
     add_tree(0, replicas, [&](int32_t from, int32_t to) {
       const bool whole = to == 0 && from == right_half(0, replicas);
-      add_tensors(tiles_, acc(sum, from), acc(sum, to),
-                  whole && last ? total_from(sum) : acc(sum, to), n);
+      kernels::add(acc(sum, from), acc(sum, to), whole && last ? total_from(sum) : acc(sum, to),
+                   count);
     });
-    if (!last) add_tensors(tiles_, total_from(sum + 1), acc(sum, 0), total_from(sum), n);
+    if (!last) kernels::add(total_from(sum + 1), acc(sum, 0), total_from(sum), count);
   }
 }
 
