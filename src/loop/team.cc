@@ -1,6 +1,8 @@
 #include "loop/team.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/text.h"
@@ -13,9 +15,10 @@ namespace {
 constexpr uint32_t kOpen = uint32_t{1} << 31;
 constexpr int kMostThreads = 1024;  // per rank
 
-// The time between two kernels of a job is shorter than a sleep and a wake-up, so that spinning for
-// some microseconds is faster. If other threads need the processor, spinning ends soon.
-constexpr int kLooks = 400;
+// The time between two kernels of a job, or two jobs, is often shorter than a sleep and a wake-up,
+// so that spinning is faster. A thread that has spun for some microseconds lets others run.
+constexpr auto kSpins = std::chrono::microseconds(300);
+constexpr int kLooks = 256;  // between two looks at the clock
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -27,10 +30,15 @@ void pause() {
 
 // Waits until the atomic has another value than `old`; returns one.
 uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
-  for (int i = 0; i < kLooks; ++i) {
-    if (const uint32_t now = value.load(std::memory_order_acquire); now != old) return now;
-    pause();
-  }
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + kSpins;
+  do {
+    for (int i = 0; i < kLooks; ++i) {
+      if (const uint32_t now = value.load(std::memory_order_acquire); now != old) return now;
+      pause();
+    }
+    std::this_thread::yield();
+  } while (Clock::now() < end);
   value.wait(old, std::memory_order_acquire);
   return value.load(std::memory_order_acquire);
 }
@@ -41,11 +49,13 @@ Result<std::unique_ptr<Team>> Team::make(int threads, const ComputeOptions& opti
   if (threads < 1 || threads > kMostThreads)
     return Status(Code::invalid, cat("threads is ", threads, ", expected 1 to ", kMostThreads));
   std::unique_ptr<Team> team(new Team);
+  team->ranges_ = std::vector<Range>(static_cast<size_t>(threads));
   team->helpers_.reserve(
       static_cast<size_t>(threads - 1));  // its destructor ends the existing threads
   for (int i = 1; i < threads; ++i) {
-    WEFT_TRY_ASSIGN(auto helper, Thread::start(cat("weft-r", options.rank, ".", i),
-                                               options.niceness, [t = team.get()] { t->help(); }));
+    WEFT_TRY_ASSIGN(auto helper,
+                    Thread::start(cat("weft-r", options.rank, ".", i), options.niceness,
+                                  [t = team.get(), i] { t->help(static_cast<size_t>(i)); }));
     team->helpers_.push_back(std::move(helper));
   }
   return team;
@@ -66,23 +76,30 @@ void Team::run(int count, Fn fn, void* context) {
   }
   fn_ = fn;
   context_ = context;
-  count_ = count;
-  next_.store(0, std::memory_order_relaxed);
+  in_use_ = static_cast<size_t>(wanted) + 1;
+  for (int64_t i = 0; i <= wanted; ++i) {
+    Range& range = ranges_[static_cast<size_t>(i)];
+    range.next.store(static_cast<int>(i * count / (wanted + 1)), std::memory_order_relaxed);
+    range.end = static_cast<int>((i + 1) * count / (wanted + 1));
+  }
   gate_.store(kOpen, std::memory_order_release);
   epoch_.fetch_add(1, std::memory_order_release);
   if (wanted == static_cast<int>(helpers_.size()))
     epoch_.notify_all();
   else
     for (int i = 0; i < wanted; ++i) epoch_.notify_one();
-  take_tiles();
+  take_tiles(0);
   for (uint32_t inside = gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen; inside != 0;)
     inside = await_change(gate_, inside);
 }
 
-void Team::take_tiles() {
-  // Tiles are taken one by one, so that next_ is at most count_ + threads.
-  for (int tile; (tile = next_.fetch_add(1, std::memory_order_relaxed)) < count_;)
-    fn_(context_, tile);
+void Team::take_tiles(size_t thread) {
+  for (size_t i = 0; i < in_use_; ++i) {
+    Range& range = ranges_[(thread + i) % in_use_];
+    // One by one, so that `next` is at most `end` + threads.
+    for (int tile; (tile = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end;)
+      fn_(context_, tile);
+  }
 }
 
 bool Team::enter() {
@@ -100,13 +117,13 @@ void Team::leave() {
   if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
 }
 
-void Team::help() {
+void Team::help(size_t thread) {
   const ComputeScope scope;
   for (uint32_t epoch = 0;;) {
     epoch = await_change(epoch_, epoch);
     if (ending_.load(std::memory_order_relaxed)) return;
     if (!enter()) continue;
-    take_tiles();
+    take_tiles(thread);
     leave();
   }
 }

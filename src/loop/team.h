@@ -21,9 +21,10 @@ struct ComputeOptions {
   int niceness = kComputeNice;  // 0: that of the process
 };
 
-// The calling thread and threads - 1 helpers take tiles from one counter. One run at a time.
-// Helpers spin for some microseconds until the next run, then sleep. They have a ComputeScope; the
-// caller has its own.
+// The calling thread and threads - 1 helpers share the tiles. Each begins with its own range of
+// them, so that successive kernels find rows in the cache of the core that wrote them, and then
+// helps the others. One run at a time. Helpers spin for a fraction of a millisecond until the next
+// run, then sleep. They have a ComputeScope; the caller has its own.
 class Team final : public Tiles {
  public:
   static Result<std::unique_ptr<Team>> make(int threads, const ComputeOptions& options = {});
@@ -33,16 +34,22 @@ class Team final : public Tiles {
 
  private:
   Team() = default;
-  void help();
-  void take_tiles();
+  // The tiles of a run that a thread takes first.
+  struct alignas(64) Range {
+    std::atomic<int> next = 0;
+    int end = 0;
+  };
+
+  void help(size_t thread);
+  void take_tiles(size_t thread);
   bool enter();
   void leave();
 
   // The current run: the caller writes it while the gate is closed and no helper is inside.
   Fn fn_ = nullptr;
   void* context_ = nullptr;
-  int count_ = 0;
-  alignas(64) std::atomic<int> next_ = 0;
+  std::vector<Range> ranges_;  // one per thread; that of the caller is the first
+  size_t in_use_ = 0;
   // Helpers enter only while the gate is open, and the caller leaves only when it is closed and
   // empty: a late helper never reads a partly written run. kOpen, plus the number inside.
   alignas(64) std::atomic<uint32_t> gate_ = 0;
