@@ -235,12 +235,10 @@ WEFT_API weft_status weft_model_add_linear(weft_model *model, const char *name, 
 /** Adds an op with one input and no settings: "relu", "gelu", "tanh", "softmax", ... `name` may be NULL. Thread: owner. */
 WEFT_API weft_status weft_model_add_unary(weft_model *model, const char *name, const char *op, weft_value x, weft_value *out,
                                           weft_error *err);
-/** Adds an op with two inputs and no settings: "add", "mul", ..., and losses: "mse", "softmax_cross_entropy" of a result and its
- * target. `name` may be NULL. Thread: owner. */
+/** Adds an op with two inputs and no settings: "add", ..., also losses, of a result and its target. `name` may be NULL. Thread: owner. */
 WEFT_API weft_status weft_model_add_binary(weft_model *model, const char *name, const char *op, weft_value a, weft_value b,
                                            weft_value *out, weft_error *err);
-/** Adds layer normalization over the last dimension n of x, with epsilon 1e-5 and new parameters: NAME.weight [n], 1, and NAME.bias [n],
- * 0. Thread: owner. */
+/** Adds layer normalization over the last dimension n of x, with epsilon 1e-5, NAME.weight [n], 1, and NAME.bias [n], 0. Thread: owner. */
 WEFT_API weft_status weft_model_add_layer_norm(weft_model *model, const char *name, weft_value x, weft_value *out, weft_error *err);
 /** Adds the rows of a new parameter NAME.weight [rows, width], initialized from N(0, 0.02), which `ids` select. `flags`: 0 or
  * WEFT_NODE_POSITIONS. Thread: owner. */
@@ -456,6 +454,8 @@ typedef struct weft_profile_config {
   uint32_t micro_batch_size;  /**< samples, that of the plans which use the profile. Default: 4. */
   uint32_t repeats;           /**< micro-batches that are measured. Default: 10. */
   uint32_t threads;           /**< 1 to 1024. Default: 1. */
+  const char *precision;      /**< "f32" or "bf16", that of the plans which use the profile. Default: "f32". */
+  const char *f32_nodes;      /**< as in weft_plan_config, that of the plans which use the profile. Default: "". */
 } weft_profile_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_profile_config_init(weft_profile_config *config, size_t size);

@@ -83,7 +83,14 @@ func TestPredictions(t *testing.T) {
 	if nodes := profile.Nodes(); len(nodes) != 4 || nodes[0].Name != "hidden" || nodes[0].Forward <= 0 {
 		t.Error(nodes)
 	}
+	bf16, err := weft.NewProfile(model, weft.ProfileConfig{MicroBatchSize: 16, Repeats: 1, Precision: "bf16", F32Nodes: "out"})
+	try(t, err)
+	defer bf16.Close()
 	config := small
+	config.Profile = bf16
+	if _, err := weft.NewPlan(model, config); err == nil || !strings.Contains(err.Error(), "made with precision bf16 and f32_nodes 'out'") {
+		t.Error(err)
+	}
 	config.Profile = profileOfRun(t, model, profile)
 	plan, err := weft.NewPlan(model, config)
 	try(t, err)

@@ -13,9 +13,11 @@ import (
 
 // ProfileConfig configures NewProfile.
 type ProfileConfig struct {
-	MicroBatchSize int // samples, that of the plans which use the profile; default: 4
-	Repeats        int // micro-batches that are measured; default: 10
-	Threads        int // default: 1
+	MicroBatchSize int    // samples, that of the plans which use the profile; default: 4
+	Repeats        int    // micro-batches that are measured; default: 10
+	Threads        int    // default: 1
+	Precision      string // "f32" or "bf16", that of the plans which use the profile; default: "f32"
+	F32Nodes       string // as in PlanConfig, that of the plans which use the profile
 }
 
 // Profile is measured times of the kernels of each node of a model.
@@ -36,6 +38,10 @@ func NewProfile(model *Model, config ProfileConfig) (*Profile, error) {
 	setCount(&c.micro_batch_size, config.MicroBatchSize)
 	setCount(&c.repeats, config.Repeats)
 	setCount(&c.threads, config.Threads)
+	var own memory
+	defer own.free()
+	setText(&c.precision, own.str(config.Precision))
+	setText(&c.f32_nodes, own.str(config.F32Nodes))
 	profile, err := &Profile{}, newError()
 	if err := model.caused(failed(C.weft_profile_new(model.c, &c, &profile.c, err), err)); err != nil {
 		return nil, err

@@ -51,6 +51,8 @@ template <>
 weft_profile_config defaults() {
   const MeasureOptions options;
   weft_profile_config out = {};
+  out.precision = "f32";
+  out.f32_nodes = "";
   out.micro_batch_size = defaults<weft_plan_config>().micro_batch_size;
   out.repeats = static_cast<uint32_t>(options.repeats);
   out.threads = static_cast<uint32_t>(options.threads);

@@ -107,7 +107,7 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
   }
   if (c.profile) {
     const Profile& profile = c.profile->profile;
-    WEFT_TRY_ASSIGN(out.times, times_of(profile, model, out.micro_batch_size));
+    WEFT_TRY_ASSIGN(out.times, times_of(profile, model, out));
     out.machines.overhead = profile.overhead;
     out.machines.memory_speed = profile.memory_speed;
   }

@@ -30,6 +30,10 @@ weft_status weft_profile_new(weft_model* model, const weft_profile_config* confi
     options.micro_batch_size = c.micro_batch_size;
     options.repeats = static_cast<int>(c.repeats);
     options.threads = static_cast<int>(c.threads);
+    WEFT_TRY(require(c.precision, "weft_profile_config.precision"));
+    WEFT_TRY(require(c.f32_nodes, "weft_profile_config.f32_nodes"));
+    options.precision = c.precision;
+    options.f32_nodes = c.f32_nodes;
     WEFT_TRY_ASSIGN(const Measured measured, measure(model->model, options));
     auto made = std::make_unique<weft_profile>();
     made->profile = profile_of(measured, *model->model, options);

@@ -18,6 +18,7 @@ struct Options {
   ModelOptions model;
   std::string out;
   weft_profile_config config = defaults(weft_profile_config_init);
+  std::string precision = "f32", f32_nodes;
   uint32_t stages = 1, ranks = 1;
   bool json = false;
 };
@@ -36,6 +37,8 @@ class TrialRun {
     plan_.schedule = "zb-h1";  // has input and weight gradients as separate actions
     plan_.micro_batches = std::max(plan_.micro_batches, 2 * options.ranks);
     plan_.micro_batch_size = options.config.micro_batch_size;
+    plan_.precision = options.precision;
+    plan_.f32_nodes = options.f32_nodes;
     launch_.command = "profile";
     launch_.ranks = options.ranks;
     launch_.threads = options.config.threads;
@@ -134,7 +137,10 @@ Outcome make_profile(const Options& o) {
   Built built;
   CLI_TRY(build_model(o.model, std::max(o.stages, o.ranks), built));
   ProfilePtr profile;
-  CLI_CALL(weft_profile_new(built.model.get(), &o.config, Out(profile), &err));
+  weft_profile_config config = o.config;
+  config.precision = o.precision.c_str();
+  config.f32_nodes = o.f32_nodes.c_str();
+  CLI_CALL(weft_profile_new(built.model.get(), &config, Out(profile), &err));
   if (o.ranks > 1) CLI_TRY(TrialRun(o, built).adjust(profile));
   if (!o.out.empty()) CLI_CALL(weft_profile_save(profile.get(), o.out.c_str(), &err));
   return show(profile.get(), o, built);
@@ -161,6 +167,7 @@ Action add_profile(Parser& parser) {
            "Samples per micro-batch; a plan that uses the profile must have the same value")
       .type("N")
       .range(1, 1u << 20);
+  add_precision_options(parser, o->precision, o->f32_nodes);
   parser.add("--repeats", o->config.repeats, "Number of measured micro-batches, and steps")
       .type("N")
       .range(1, 100000);

@@ -34,7 +34,8 @@ Status read_node(const Json& value, size_t index, ProfileNode& out) {
 
 Result<std::string> print_profile(const Profile& profile) {
   bool good = valid_utf8(profile.weft) && valid_utf8(profile.model) &&
-              valid_utf8(profile.kernels) && std::isfinite(profile.update) &&
+              valid_utf8(profile.kernels) && valid_utf8(profile.precision) &&
+              valid_utf8(profile.f32_nodes) && std::isfinite(profile.update) &&
               std::isfinite(profile.memory_speed) && std::isfinite(profile.overhead);
   for (const ProfileNode& n : profile.nodes)
     good = good && valid_utf8(n.name) && std::isfinite(n.forward) && std::isfinite(n.input) &&
@@ -48,6 +49,8 @@ Result<std::string> print_profile(const Profile& profile) {
                             {"micro_batch_size", profile.micro_batch_size},
                             {"seq_len", profile.seq_len},
                             {"threads", profile.threads},
+                            {"precision", profile.precision},
+                            {"f32_nodes", profile.f32_nodes},
                             {"update", profile.update},
                             {"memory_speed", profile.memory_speed},
                             {"overhead", profile.overhead},
@@ -77,6 +80,8 @@ Result<Profile> parse_profile(std::string_view text) {
   // Profiles of weft 0.1 do not have these.
   if (fields.has("memory_speed")) WEFT_TRY(fields.real("memory_speed", out.memory_speed));
   if (fields.has("overhead")) WEFT_TRY(fields.real("overhead", out.overhead));
+  if (fields.has("precision")) WEFT_TRY(fields.text("precision", out.precision));
+  if (fields.has("f32_nodes")) WEFT_TRY(fields.text("f32_nodes", out.f32_nodes));
   WEFT_TRY_ASSIGN(const Json* nodes, fields.list("nodes"));
   for (const Json& value : nodes->items()) {
     ProfileNode& node = out.nodes.emplace_back();

@@ -23,6 +23,7 @@ struct Profile {
   uint64_t micro_batch_size = 1;
   uint64_t seq_len = 0;  // 0: the model has none
   uint64_t threads = 1;
+  std::string precision = "f32", f32_nodes;  // those of the plans that can use it
   double update = 0;  // seconds of the end of a step (norm and new weights) for all parameters
   double memory_speed = 0;  // bytes per second in these jobs; 0: not measured
   double overhead = 0;  // seconds of a rank between two actions; 0: not measured, see calibrate()

@@ -167,7 +167,7 @@ void scale(const Plan& plan, const std::map<std::pair<int32_t, Kind>, Taken>& ac
 // The plan with these times.
 Result<std::shared_ptr<Plan>> timed(const Plan& plan, const Profile& profile) {
   auto out = std::make_shared<Plan>(plan);
-  WEFT_TRY_ASSIGN(out->config.times, times_of(profile, *plan.whole, plan.config.micro_batch_size));
+  WEFT_TRY_ASSIGN(out->config.times, times_of(profile, *plan.whole, plan.config));
   drop_frozen(*plan.whole, out->config.times);
   out->config.machines = {};
   out->config.machines.memory_speed = profile.memory_speed;

@@ -159,6 +159,8 @@ Result<Measured> measure(const std::shared_ptr<const Model>& model, const Measur
   PlanConfig config;
   config.micro_batches = std::min(options.repeats, kMicroBatches);
   config.micro_batch_size = options.micro_batch_size;
+  config.precision = options.precision;
+  config.f32_nodes = options.f32_nodes;
   config.optim.rate = 1e-9;  // so that the weights hardly change
   WEFT_TRY_ASSIGN(const std::shared_ptr<const Plan> plan, make_plan(model, config));
   gemm_info();  // chooses the kernels, once
@@ -171,6 +173,8 @@ Profile profile_of(const Measured& measured, const Model& model, const MeasureOp
   Profile out;
   out.micro_batch_size = static_cast<uint64_t>(options.micro_batch_size);
   out.threads = static_cast<uint64_t>(options.threads);
+  out.precision = options.precision;
+  out.f32_nodes = options.f32_nodes;
   out.update = measured.update;
   out.memory_speed = measured.memory_speed;
   for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id) {
@@ -188,8 +192,23 @@ Profile profile_of(const Measured& measured, const Model& model, const MeasureOp
   return out;
 }
 
+namespace {
+
+// Of a profile or a plan.
+template <typename T>
+std::string precision_text(const T& of) {
+  if (of.f32_nodes.empty()) return cat("precision ", of.precision);
+  return cat("precision ", of.precision, " and f32_nodes ", shown(of.f32_nodes));
+}
+
+}  // namespace
+
 Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& model,
-                                        int64_t micro_batch_size) {
+                                        const PlanConfig& config) {
+  const int64_t micro_batch_size = config.micro_batch_size;
+  if (profile.precision != config.precision || profile.f32_nodes != config.f32_nodes)
+    return Status(Code::invalid, cat("the profile was made with ", precision_text(profile),
+                                     ", the plan has ", precision_text(config)));
   if (profile.micro_batch_size != static_cast<uint64_t>(micro_batch_size))
     return Status(Code::invalid,
                   cat("the profile was made with micro-batches of ", profile.micro_batch_size,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "io/profile.h"
 #include "plan/plan.h"
@@ -19,6 +20,7 @@ struct MeasureOptions {
   int64_t micro_batch_size = 1;
   int repeats = 10;  // measured micro-batches, at least; those of a step before are not measured
   int threads = 1;
+  std::string precision = "f32", f32_nodes;  // see PlanConfig
 };
 
 // Inputs are random; indices are valid for the ops that read them.
@@ -27,9 +29,9 @@ Result<Measured> measure(const std::shared_ptr<const Model>& model, const Measur
 // As a file: names and bytes of the nodes from the model; the caller sets the rest of the header.
 Profile profile_of(const Measured& measured, const Model& model, const MeasureOptions& options);
 
-// Per node of the model. Refuses a profile of another micro-batch size, of other nodes (which it
-// lists), or of other shapes.
+// Per node of the model. Refuses a profile of another precision or micro-batch size, of other nodes
+// (which it lists), or of other shapes.
 Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& model,
-                                        int64_t micro_batch_size);
+                                        const PlanConfig& config);
 
 }  // namespace weft

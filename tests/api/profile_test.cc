@@ -62,6 +62,39 @@ class ProfileTest : public testing::Test {
   std::string directory_;
 };
 
+TEST_F(ProfileTest, IsOfOnePrecision) {
+  const ModelPtr model = preset("gpt-nano:blocks=2,width=32,heads=2,context=16");
+  weft_profile_config config = defaults(weft_profile_config_init);
+  config.repeats = 3;
+  config.precision = "bf16";
+  config.f32_nodes = "lm_head";
+  weft_profile* out = nullptr;
+  Error err;
+  ASSERT_EQ(weft_profile_new(model.get(), &config, &out, &err), WEFT_OK) << err.text;
+  const ProfilePtr measured(out);
+  ASSERT_EQ(weft_profile_save(out, path("p.json").c_str(), nullptr), WEFT_OK);
+  ASSERT_EQ(weft_profile_load(path("p.json").c_str(), &out, &err), WEFT_OK) << err.text;
+  const ProfilePtr profile(out);
+
+  weft_plan_config wanted = defaults(weft_plan_config_init);
+  wanted.profile = profile.get();
+  weft_plan* made = nullptr;
+  EXPECT_EQ(weft_plan_new(model.get(), &wanted, &made, &err), WEFT_EINVAL);
+  EXPECT_STREQ(err.text,
+               "the profile was made with precision bf16 and f32_nodes 'lm_head', the plan has "
+               "precision f32");
+  wanted.precision = config.precision;
+  wanted.f32_nodes = config.f32_nodes;
+  ASSERT_EQ(weft_plan_new(model.get(), &wanted, &made, &err), WEFT_OK) << err.text;
+  weft_plan_free(made);
+
+  config.precision = "bf15";
+  EXPECT_EQ(weft_profile_new(model.get(), &config, &out, &err), WEFT_EINVAL);
+  EXPECT_NE(std::string_view(err.text).find("precision is 'bf15', expected f32 or bf16"),
+            std::string_view::npos)
+      << err.text;
+}
+
 TEST_F(ProfileTest, TimesEveryNodeAndSurvivesItsFile) {
   const ModelPtr model = preset("gpt-nano:blocks=2,width=32,heads=2,context=16");
   const ProfilePtr profile = measure(model, 3);

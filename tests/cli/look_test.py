@@ -145,6 +145,15 @@ class Look(Case):
         self.assertEqual(refused.returncode, 3)
         self.assertIn("micro-batches of 2", refused.stderr)
 
+    def test_a_profile_has_a_precision(self):
+        model = "gpt-nano:blocks=2,width=32,heads=2,context=16"
+        precision = ["--precision", "bf16", "--f32-nodes", "lm_head"]
+        done = run("profile", model, "--ranks", 2, "--micro-batch-size", 2, "--repeats", 3, "--out", self.path("p.json"), *precision)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        args = ["plan", model, "--ranks", 2, "--micro-batch-size", 2, "--profile", self.path("p.json")]
+        self.fails(3, "made with precision bf16 and f32_nodes 'lm_head', the plan has precision f32", *args)
+        self.assertEqual(run(*args, *precision).returncode, 0)
+
     def test_a_profile_of_ranks_has_the_time_between_actions(self):
         model = "mlp:layers=4,width=8"
         done = run("profile", model, "--ranks", 2, "--micro-batch-size", 2, "--repeats", 3, "--out", self.path("p.json"), "--json")

@@ -69,6 +69,10 @@ class Plans(unittest.TestCase):
         self.assertEqual([node.name for node in loaded.nodes][:1], ["hidden"])
         self.assertGreater(loaded.nodes[0].forward_seconds, 0)
         self.assertGreater(small_model().plan(profile=loaded).predict().info.step_seconds, 0)
+        bf16 = weft.Profile(small_model(), repeats=2, precision="bf16")
+        self.assertGreater(small_model().plan(profile=bf16, precision="bf16").predict().info.step_seconds, 0)
+        with self.assertRaisesRegex(weft.Error, "made with precision bf16, the plan has precision f32"):
+            small_model().plan(profile=bf16)
 
     def test_clusters(self):
         cluster = weft.Cluster(ROOT / "examples" / "clusters" / "two-sites.json")

@@ -165,6 +165,8 @@ class weft_profile_config(ctypes.Structure):
         ("micro_batch_size", ctypes.c_uint32),
         ("repeats", ctypes.c_uint32),
         ("threads", ctypes.c_uint32),
+        ("precision", ctypes.c_char_p),
+        ("f32_nodes", ctypes.c_char_p),
     ]
 
 

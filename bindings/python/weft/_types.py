@@ -242,6 +242,10 @@ class ProfileOptions(TypedDict, total=False):
     """Micro-batches that are measured. Default: 10."""
     threads: int
     """1 to 1024. Default: 1."""
+    precision: Optional[str]
+    """"f32" or "bf16", that of the plans which use the profile. Default: "f32"."""
+    f32_nodes: Optional[str]
+    """As in weft_plan_config, that of the plans which use the profile. Default: ""."""
 
 
 class OptimizerOptions(TypedDict, total=False):

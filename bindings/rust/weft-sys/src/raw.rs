@@ -606,6 +606,10 @@ pub struct weft_profile_config {
     pub repeats: u32,
     /// 1 to 1024. Default: 1.
     pub threads: u32,
+    /// "f32" or "bf16", that of the plans which use the profile. Default: "f32".
+    pub precision: *const c_char,
+    /// as in weft_plan_config, that of the plans which use the profile. Default: "".
+    pub f32_nodes: *const c_char,
 }
 
 /// Medians of a node for one micro-batch, and the size of its results.
@@ -1243,9 +1247,9 @@ extern "C" {
     pub fn weft_model_add_linear(model: *mut weft_model, name: *const c_char, x: weft_value, out_features: i64, out: *mut weft_value, err: *mut weft_error) -> weft_status;
     /// Adds an op with one input and no settings: "relu", "gelu", "tanh", "softmax", ... `name` may be NULL. Thread: owner.
     pub fn weft_model_add_unary(model: *mut weft_model, name: *const c_char, op: *const c_char, x: weft_value, out: *mut weft_value, err: *mut weft_error) -> weft_status;
-    /// Adds an op with two inputs and no settings: "add", "mul", ..., and losses: "mse", "softmax_cross_entropy" of a result and its target. `name` may be NULL. Thread: owner.
+    /// Adds an op with two inputs and no settings: "add", ..., also losses, of a result and its target. `name` may be NULL. Thread: owner.
     pub fn weft_model_add_binary(model: *mut weft_model, name: *const c_char, op: *const c_char, a: weft_value, b: weft_value, out: *mut weft_value, err: *mut weft_error) -> weft_status;
-    /// Adds layer normalization over the last dimension n of x, with epsilon 1e-5 and new parameters: NAME.weight [n], 1, and NAME.bias [n], 0. Thread: owner.
+    /// Adds layer normalization over the last dimension n of x, with epsilon 1e-5, NAME.weight [n], 1, and NAME.bias [n], 0. Thread: owner.
     pub fn weft_model_add_layer_norm(model: *mut weft_model, name: *const c_char, x: weft_value, out: *mut weft_value, err: *mut weft_error) -> weft_status;
     /// Adds the rows of a new parameter NAME.weight [rows, width], initialized from N(0, 0.02), which `ids` select. `flags`: 0 or WEFT_NODE_POSITIONS. Thread: owner.
     pub fn weft_model_add_embedding(model: *mut weft_model, name: *const c_char, ids: weft_value, rows: i64, width: i64, flags: u32, out: *mut weft_value, err: *mut weft_error) -> weft_status;

@@ -152,11 +152,13 @@ fn weft_adapter_config_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_profile_config_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_profile_config>(), align_of::<weft_profile_config>()), (16, 4));
+    assert_eq!((size_of::<weft_profile_config>(), align_of::<weft_profile_config>()), (32, 8));
     assert_eq!(offset!(weft_profile_config, size), 0);
     assert_eq!(offset!(weft_profile_config, micro_batch_size), 4);
     assert_eq!(offset!(weft_profile_config, repeats), 8);
     assert_eq!(offset!(weft_profile_config, threads), 12);
+    assert_eq!(offset!(weft_profile_config, precision), 16);
+    assert_eq!(offset!(weft_profile_config, f32_nodes), 24);
 }
 
 #[test]

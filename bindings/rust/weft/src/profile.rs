@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weft_sys as sys;
 
-use crate::error::{attempt, filled, initialized, text_of, Result};
+use crate::error::{attempt, c_string, filled, initialized, text_of, Result};
 use crate::model::Model;
 use crate::path_text;
 
@@ -45,10 +45,25 @@ impl Profile {
     /// Runs every kernel of the model on random data. The model cannot be changed afterwards. `micro_batch_size` is that of the plans
     /// which use the profile.
     pub fn measure(model: &mut Model, micro_batch_size: u32, repeats: u32, threads: u32) -> Result<Profile> {
+        Profile::measure_as(model, micro_batch_size, repeats, threads, "f32", "")
+    }
+
+    /// The same for plans with this precision, "f32" or "bf16", and with these nodes that have f32 then.
+    pub fn measure_as(
+        model: &mut Model,
+        micro_batch_size: u32,
+        repeats: u32,
+        threads: u32,
+        precision: &str,
+        f32_nodes: &str,
+    ) -> Result<Profile> {
+        let (precision, f32_nodes) = (c_string(precision)?, c_string(f32_nodes)?);
         let mut config = unsafe { initialized(sys::weft_profile_config_init) };
         config.micro_batch_size = micro_batch_size;
         config.repeats = repeats;
         config.threads = threads;
+        config.precision = precision.as_ptr();
+        config.f32_nodes = f32_nodes.as_ptr();
         let mut raw = null_mut();
         attempt(|err| unsafe { sys::weft_profile_new(model.raw(), &config, &mut raw, err) })?;
         Ok(Profile::from_raw(raw))

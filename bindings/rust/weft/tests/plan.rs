@@ -101,6 +101,9 @@ fn a_step_is_predicted_and_schedules_are_compared() -> weft::Result<()> {
     let mut model = support::model()?;
     let profile = Profile::measure(&mut model, 2, 2, 1)?;
     assert_eq!(profile.nodes().len(), model.items(ItemKind::Node).len());
+    let bf16 = Profile::measure_as(&mut model, 2, 2, 1, "bf16", "")?;
+    let error = support::small().profile(&bf16).build(&mut model).err().unwrap();
+    assert!(error.text().contains("made with precision bf16, the plan has precision f32"), "{error}");
     let plan = support::small().ranks(2).profile(&profile).build(&mut model)?;
     let prediction = plan.simulate()?;
     assert!(prediction.step()?.step >= prediction.step()?.commit);
