@@ -235,7 +235,7 @@ WEFT_API weft_status weft_model_add_linear(weft_model *model, const char *name, 
 /** Adds an op with one input and no settings: "relu", "gelu", "tanh", "softmax", ... `name` may be NULL. Thread: owner. */
 WEFT_API weft_status weft_model_add_unary(weft_model *model, const char *name, const char *op, weft_value x, weft_value *out,
                                           weft_error *err);
-/** Adds an op with two inputs and no settings: "add", ..., also losses, of a result and its target. `name` may be NULL. Thread: owner. */
+/** Adds an op with two inputs and no settings: "add", ..., or a loss of a result and its target: "mse", ... `name` may be NULL. Thread: owner. */
 WEFT_API weft_status weft_model_add_binary(weft_model *model, const char *name, const char *op, weft_value a, weft_value b,
                                            weft_value *out, weft_error *err);
 /** Adds layer normalization over the last dimension n of x, with epsilon 1e-5, NAME.weight [n], 1, and NAME.bias [n], 0. Thread: owner. */
@@ -460,7 +460,7 @@ typedef struct weft_profile_config {
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_profile_config_init(weft_profile_config *config, size_t size);
 
-/** Medians of a node for one micro-batch, and the size of its results. */
+/** Medians of a node for one micro-batch, and the size of its results as f32. */
 typedef struct weft_node_times {
   uint32_t size;
   uint32_t reserved;

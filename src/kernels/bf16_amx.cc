@@ -24,7 +24,6 @@ constexpr int64_t kTile = amx::kTileRows;  // and columns of sums
 constexpr int64_t kPairRows = 2 * kTile;
 constexpr int64_t kDepthChunks = 8;
 constexpr int64_t kSliceChunks = 16;
-constexpr int64_t kSumsColumns = kBf16LongColumns;
 constexpr int64_t kChunkElements = kBf16Chunk * kBf16Panel;
 constexpr int64_t kChunkLines = 2 * kTile;
 
@@ -66,8 +65,8 @@ inline void add_chunk(const Bf16* a, int64_t row, const Bf16* b) {
   }
 }
 
-// What to fetch into the L2 cache beside each chunk of B: some lines of the chunk that is as far
-// from `next`. Each row of A takes a share.
+// What to fetch into the L2 cache beside each chunk of B: lines first .. last - 1 of the chunk at
+// the same distance from `next`. Each pair of tiles of A takes a share of the lines.
 struct Ahead {
   const Bf16* next;
   int64_t first, last;
@@ -79,8 +78,8 @@ inline void fetch_lines(Ahead ahead, int64_t chunk) {
     __builtin_prefetch(at + line * amx::kTileBytes, 0, 2);
 }
 
-// What will be written: some lines of each of 32 rows. Unless they are fetched, each line waits for
-// memory, because its neighbours in the row are written much later.
+// What will be written: `lines` lines of each of 32 rows. They are fetched, because each would wait
+// for memory otherwise: its neighbours in the row are written much later.
 struct Written {
   const char* data = nullptr;
   int64_t row = 0;  // bytes
@@ -192,17 +191,17 @@ void add_panel(const Part& part, int64_t i, int64_t end, int64_t panel, Slice sl
   const Bf16* b = g.b + panel * bf16_panel_elements(g.k) + slice.first * kChunkElements;
   const Bf16* const next_panel = b + bf16_panel_elements(g.k);
   Slice depth = slice;
-  do {  // also without a chunk, which clears C
+  for (;;) {  // also without a chunk, which clears C
     const bool first = depth.first == 0, last = depth.first + kDepthChunks >= slice.end;
     depth.end = last ? slice.end : depth.first + kDepthChunks;
     depth.tail = last ? slice.tail : nullptr;
-    const Bf16* following = b + kDepthChunks * kChunkElements;
-    add_depth(depth, i, end, b, last ? next_panel : following, c, !g.add && first,
-              first ? written : Written{});
+    const Bf16* const following = last ? next_panel : b + kDepthChunks * kChunkElements;
+    add_depth(depth, i, end, b, following, c, !g.add && first, first ? written : Written{});
+    if (last) break;
     depth.first = depth.end;
     depth.a += kDepthChunks * kBf16Chunk;
     b = following;
-  } while (depth.first < slice.end);
+  }
   if (!in_place && ends) end_strip(g, strip);
 }
 
@@ -210,11 +209,11 @@ void add_panel(const Part& part, int64_t i, int64_t end, int64_t panel, Slice sl
 // with zeros up to a whole chunk: rows of A may begin anywhere in a line.
 [[gnu::noinline]] void add_slices(const Part& part) {
   constexpr int64_t kSlice = kSliceChunks * kBf16Chunk, kRow = kSlice + kBf16Chunk;
-  alignas(64) float sums[kBf16BlockRows * kSumsColumns];
+  alignas(64) float sums[kBf16BlockRows * kBf16LongColumns];
   alignas(64) Bf16 a[kBf16BlockRows * kRow];
   const Bf16Product& g = part.g;
   const int64_t panels = bf16_panels(g.n), chunks = bf16_chunks(g.k);
-  assert(panels * kBf16Panel <= kSumsColumns);
+  assert(panels * kBf16Panel <= kBf16LongColumns);
   for (int64_t first = 0; first < chunks; first += kSliceChunks) {
     const int64_t end = std::min(chunks, first + kSliceChunks), begin = first * kBf16Chunk;
     const int64_t count = std::min(g.k, end * kBf16Chunk) - begin;
@@ -224,7 +223,7 @@ void add_panel(const Part& part, int64_t i, int64_t end, int64_t panel, Slice sl
     }
     for (int64_t panel = 0; panel < panels; ++panel)
       add_panel(part, part.begin, part.end, panel, {first, end, a, kRow, nullptr},
-                {sums + panel * kBf16Panel, kSumsColumns});
+                {sums + panel * kBf16Panel, kBf16LongColumns});
   }
 }
 
@@ -232,7 +231,7 @@ void add_part(const Part& part) {
   if (part.begin == part.end) return;
   const amx::Scope tiles(config_of(std::min(part.end - part.begin, kPairRows)));
   const int64_t panels = bf16_panels(part.g.n), chunks = bf16_chunks(part.g.k);
-  if (part.g.k > kBf16Long) return add_slices(part);
+  if (part.g.k > kBf16Long && part.end - part.begin > kPairRows) return add_slices(part);
   alignas(64) float sums[kBf16BlockRows * kBf16Panel];
   // With a short k, 32 rows of A stay in the L1 cache, and C is written along its rows.
   const int64_t step = chunks <= kDepthChunks ? kPairRows : part.end - part.begin;

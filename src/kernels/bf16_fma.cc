@@ -125,7 +125,7 @@ HWY_INLINE void fetch_share(const Bf16Product& g, const Part& part, const Bf16* 
 template <int64_t Rows>
 HWY_INLINE void fetch_sums(const Bf16Product& g, const Part& part, int64_t j) {
   const int64_t next = part.i + Rows;
-  if (!g.c || next + Rows > g.m) return;
+  if (!g.c || g.past_caches || next + Rows > g.m) return;
   const float* c = g.c + next * g.c_row + part.j + j;
   for (int64_t r = 0; r < Rows; ++r)
     for (int64_t column = 0; column < kBf16Panel; column += kLineFloats)

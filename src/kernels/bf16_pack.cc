@@ -107,8 +107,8 @@ HWY_INLINE void make_pairs(const T* x, int64_t stride, Pairs& pairs) {
   interleave(x + kPairs, stride, pairs.at + kPairs * kPairs);
 }
 
-// Floats are a weight, which is read later: its chunks bypass the caches if they lie as that
-// requires. A product may read halves at once.
+// Floats are a weight, which is read later: if it is large, its chunks bypass the caches, where
+// they lie as that requires. A product may read halves at once.
 template <typename T>
 HWY_INLINE void write_chunk(const PackBf16<T>& g, const Pairs& pairs, Bf16* out) {
   if (std::is_same_v<T, Bf16> || !is_large(g.whole_k * g.whole_n) ||

@@ -14,6 +14,18 @@ namespace {
 // A tile of a product: wide if k is short, since C is then most of the traffic.
 constexpr int64_t kShort = 256, kColumns = 128, kWideColumns = 1024, kWideRows = 64;
 
+// With a long k, reading A for each tile takes much of the time of many rows on AMX.
+int64_t tile_columns(const Bf16Product& g, Bf16Unit unit) {
+  if (g.k <= kShort) return kWideColumns;
+  return unit == Bf16Unit::amx && g.k > kBf16Long && g.m >= kWideRows ? kBf16LongColumns : kColumns;
+}
+
+bool lies_past_caches(const Bf16Product& g) {
+  constexpr int64_t kLine = 64, kLineFloats = kLine / static_cast<int64_t>(sizeof(float));
+  return g.past_caches && g.c_row % kLineFloats == 0 &&
+         reinterpret_cast<uintptr_t>(g.c) % kLine == 0;
+}
+
 // What bf16_weight_grad() packs at once.
 constexpr int64_t kGradRows = 256, kGradSide = 4096;
 static_assert(kGradRows % kBf16Chunk == 0 && kGradSide % kBf16Panel == 0);
@@ -56,15 +68,15 @@ void bf16_product(const Bf16Product& g, Tiles& tiles, Bf16Unit unit) {
   if (g.m == 0 || g.n == 0) return;
   assert(!g.c != !g.rounded && !(g.add && (g.bias || g.rounded || g.past_caches)));
   const int64_t height = g.k <= kShort ? kWideRows : kBf16BlockRows;
-  const int64_t width = g.k <= kShort     ? kWideColumns
-                        : g.k > kBf16Long ? kBf16LongColumns
-                                          : kColumns;
+  const int64_t width = tile_columns(g, unit);
+  const bool past_caches = lies_past_caches(g);
   const int64_t across = (g.n + width - 1) / width, down = (g.m + height - 1) / height;
   for_tiles(tiles, static_cast<int>(across * down), [&](int tile) {
     const int64_t i = tile / across * height, j = tile % across * width;
     Bf16Product block = g;
     block.m = std::min(height, g.m - i);
     block.n = std::min(width, g.n - j);
+    block.past_caches = past_caches;
     block.a += i * g.a_row;
     block.b += j / kBf16Panel * bf16_panel_elements(g.k);
     if (g.bias) block.bias += j;
@@ -77,7 +89,7 @@ void bf16_product(const Bf16Product& g, Tiles& tiles, Bf16Unit unit) {
       bf16_block_amx(block);
     else
       bf16_block_fma(block);
-    if (g.past_caches) hwy::FlushStream();
+    if (past_caches) hwy::FlushStream();
   });
 }
 

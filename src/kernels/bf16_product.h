@@ -67,10 +67,9 @@ void bf16_weight_grad(const Bf16WeightGrad& grad, Tiles& tiles, Bf16Unit unit = 
 const char* bf16_info();
 
 // Only for bf16_product.cc: at most kBf16BlockRows rows of a product, in the thread and mode of the
-// caller, a FlushScope.
-constexpr int64_t kBf16BlockRows = 256;
-// With a longer k, reading A takes much of the time, and a block has more columns.
-constexpr int64_t kBf16Long = 8192, kBf16LongColumns = 384;
+// caller, a FlushScope. What goes past the caches is aligned to 64 bytes, and so are its rows. A
+// block with more than kBf16Long elements of k has at most kBf16LongColumns columns.
+constexpr int64_t kBf16BlockRows = 256, kBf16Long = 8192, kBf16LongColumns = 384;
 void bf16_block_fma(const Bf16Product& block);
 void bf16_block_amx(const Bf16Product& block);
 

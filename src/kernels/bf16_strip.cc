@@ -49,7 +49,6 @@ void round_strip(const Bf16Product& g, const Bf16Strip& s) {
   }
 }
 
-// Vectors bypass the caches if C lies as that requires.
 template <bool kPast>
 HWY_INLINE void store_strip(const Bf16Product& g, const Bf16Strip& s) {
   const FloatTag d;
@@ -67,10 +66,8 @@ HWY_INLINE void store_strip(const Bf16Product& g, const Bf16Strip& s) {
 }
 
 void end_strip(const Bf16Product& g, const Bf16Strip& s) {
-  constexpr uintptr_t kVector = kLanes * sizeof(float);
   if (g.rounded) return round_strip(g, s);
-  if (g.past_caches && g.c_row % kLanes == 0 && reinterpret_cast<uintptr_t>(g.c) % kVector == 0)
-    return store_strip<true>(g, s);
+  if (g.past_caches) return store_strip<true>(g, s);
   store_strip<false>(g, s);
 }
 

@@ -199,7 +199,7 @@ class Block {
       if (height == 8) return pack_tiles<8>(a, tiles.count);
       if (height == 6) return pack_tiles<6>(a, tiles.count);
     }
-    pack_tiles(a, tiles);
+    pack_unequal_tiles(a, tiles);
   }
 
   template <int64_t Height>
@@ -213,7 +213,7 @@ class Block {
     }
   }
 
-  void pack_tiles(const float* a, const Cut& tiles) const {
+  void pack_unequal_tiles(const float* a, const Cut& tiles) const {
     int64_t begins[kGroupRows + 1];
     for (int64_t i = 0; i <= tiles.count; ++i) begins[i] = tiles.begin(i);
     for (int64_t p = 0; p < depth_; ++p, a += g_.a.stride) {

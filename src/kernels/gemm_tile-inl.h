@@ -68,13 +68,13 @@ void tile(const TileArgs& t) {
     b += t.b_row;
   };
   const int64_t pairs = t.depth / 2;
-  const float *c_next = t.past_caches ? t.b : t.c_next, *ahead = t.ahead ? t.ahead : t.b;
-  const int64_t c_next_row = t.past_caches ? 0 : t.c_row;
+  const float *c_next = t.c_next, *ahead = t.ahead ? t.ahead : t.b;
+  const int64_t fetched_rows = t.past_caches ? 0 : Rows;
   const int64_t ahead_step = t.ahead ? t.ahead_step : 0;
   for (int64_t i = 0; i < pairs; ++i) {
-    if (i < Rows) {
+    if (i < fetched_rows) {
       WEFT_UNROLL for (int s = 0; s < Strips; ++s) __builtin_prefetch(c_next + s * kStrip, 1, 3);
-      c_next += c_next_row;
+      c_next += t.c_row;
     }
     __builtin_prefetch(ahead, 0, 2);
     ahead += ahead_step;

@@ -72,6 +72,7 @@ HWY_EXPORT(pack_columns);
 }  // namespace kernels
 
 void pack(const Factor& b, int64_t k, int64_t n, float* out, Tiles& tiles) {
+  if (k == 0) return;
   if (!b.transposed)
     return for_ranges(tiles, k, (tile_rows(n) + 15) / 16 * 16, [&](int64_t begin, int64_t end) {
       pack_rows(b.data + begin * b.stride, b.stride, end - begin, k, n, out + begin * kStrip);

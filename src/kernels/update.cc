@@ -45,8 +45,8 @@ HWY_INLINE AdamVecs adam_vector(AdamVecs x, FloatVec grad, const AdamStep& step)
           v};
 }
 
-// Floats between what is updated and what is fetched: the processor itself fetches too late.
-constexpr int64_t kAheadOfUpdate = 512;
+// Floats between what is used and what is fetched: the processor itself fetches too late.
+constexpr int64_t kAhead = 512;
 
 void adam(float* w, const float* grad, float* m, float* v, int64_t n, const AdamStep& shared) {
   const FloatTag d;
@@ -54,7 +54,7 @@ void adam(float* w, const float* grad, float* m, float* v, int64_t n, const Adam
   const float* const read[] = {w, grad, m, v};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (const float* x : read) __builtin_prefetch(x + i + kAheadOfUpdate, 0, 2);
+    for (const float* x : read) __builtin_prefetch(x + i + kAhead, 0, 2);
     const AdamVecs y = adam_vector({hn::LoadU(d, w + i), hn::LoadU(d, m + i), hn::LoadU(d, v + i)},
                                    hn::LoadU(d, grad + i), step);
     hn::StoreU(y.w, d, w + i);
@@ -74,8 +74,6 @@ void adam(float* w, const float* grad, float* m, float* v, int64_t n, const Adam
 // Partial j holds elements j, j + 16, .. whatever the width of a vector; a product of floats is
 // exact in double, so all targets agree.
 constexpr int64_t kPartials = 16;
-// How far ahead to read: a single stream of loads does not use all of the memory's speed.
-constexpr int64_t kAhead = 512;
 
 double sum_of_squares(const float* x, int64_t n) {
   const hn::CappedTag<double, 8> d;

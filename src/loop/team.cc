@@ -96,6 +96,7 @@ void Team::run(int count, Fn fn, void* context) {
 void Team::take_tiles(size_t thread) {
   for (size_t i = 0; i < in_use_; ++i) {
     Range& range = ranges_[(thread + i) % in_use_];
+    if (range.next.load(std::memory_order_relaxed) >= range.end) continue;
     // One by one, so that `next` is at most `end` + threads.
     for (int tile; (tile = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end;)
       fn_(context_, tile);

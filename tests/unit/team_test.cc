@@ -7,8 +7,11 @@
 #include <atomic>
 #include <cfenv>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -75,6 +78,20 @@ TEST(Team, HelpersTakePart) {
   EXPECT_EQ(begun.load(), 3);
 }
 
+// The first line of a file of a thread of this process.
+std::string line_of(const std::filesystem::path& task, const char* file) {
+  std::ifstream in(task / file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+std::filesystem::path task_named(const std::string& name) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+    if (line_of(task.path(), "comm") == name) return task.path();
+  return {};
+}
+
 TEST(Team, HelpersWakeAfterTheySlept) {
   auto team = make_team(2);
   for (int run = 0; run < 20; ++run) {
@@ -83,8 +100,25 @@ TEST(Team, HelpersWakeAfterTheySlept) {
       begun.fetch_add(1);
       while (begun.load() < 2) std::this_thread::yield();
     });
-    for (int i = 0; i < 1000; ++i)
-      std::this_thread::yield();  // beyond the time that helpers look around
+    const auto helper = task_named("weft-r0.1");
+    ASSERT_FALSE(helper.empty());
+    while (line_of(helper, "stat").find(") S ") == std::string::npos) std::this_thread::yield();
+  }
+}
+
+TEST(Team, OthersFinishTheRangeOfAThreadThatIsHeldUp) {
+  auto team = make_team(3);
+  constexpr int kTiles = 300;
+  for (int run = 0; run < 20; ++run) {
+    std::vector<int> times(kTiles, 0);
+    std::atomic<int> done = 0;
+    // The first tile of the caller's range waits for all others.
+    for_tiles(*team, kTiles, [&](int tile) {
+      while (tile == 0 && done.load() < kTiles - 1) std::this_thread::yield();
+      ++times[static_cast<size_t>(tile)];
+      done.fetch_add(1);
+    });
+    EXPECT_EQ(times, std::vector<int>(kTiles, 1));
   }
 }
 
