@@ -165,8 +165,8 @@ void pack_halves(const PackBf16<Bf16>& g, int64_t begin, int64_t end) {
 
 // Columns j .. j + 31 of x.
 void transpose_columns(int64_t rows, int64_t columns, const Bf16* x, int64_t stride, Bf16* out,
-                       int64_t j) {
-  const int64_t row = bf16_chunks(rows) * kSide, width = HWY_MIN(kSide, columns - j);
+                       int64_t out_stride, int64_t j) {
+  const int64_t width = HWY_MIN(kSide, columns - j);
   Square square;
   Pairs pairs, turned;
   for (int64_t i = 0; i < rows; i += kSide) {
@@ -176,7 +176,8 @@ void transpose_columns(int64_t rows, int64_t columns, const Bf16* x, int64_t str
       transpose_pairs(pairs.at, kPairs, turned.at + half * kPairs);
     }
     for (int64_t c = 0; c < width; ++c)
-      std::memcpy(out + (j + c) * row + i, turned.at + c * kPairs, kPairs * sizeof(uint32_t));
+      std::memcpy(out + (j + c) * out_stride + i, turned.at + c * kPairs,
+                  kPairs * sizeof(uint32_t));
   }
 }
 
@@ -211,10 +212,10 @@ void pack_bf16(const PackBf16<Bf16>& pack, Tiles& tiles) {
 }
 
 void transpose_bf16(int64_t rows, int64_t columns, const Bf16* x, int64_t stride, Bf16* out,
-                    Tiles& tiles) {
+                    int64_t out_stride, Tiles& tiles) {
   for_ranges(tiles, bf16_panels(columns), kPanelsPerTile, [&](int64_t begin, int64_t end) {
     for (int64_t panel = begin; panel < end; ++panel) HWY_DYNAMIC_DISPATCH(transpose_columns)
-    (rows, columns, x, stride, out, panel * kBf16Panel);
+    (rows, columns, x, stride, out, out_stride, panel * kBf16Panel);
   });
 }
 

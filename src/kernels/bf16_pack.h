@@ -51,9 +51,9 @@ struct PackBf16 {
 void pack_bf16(const PackBf16<float>& pack, Tiles& tiles);  // rounds as to_bf16() does
 void pack_bf16(const PackBf16<Bf16>& pack, Tiles& tiles);
 
-// out[j * bf16_chunks(rows) * 32 + i] = x[i * stride + j] for i < rows, j < columns; zeros for
-// i >= rows, up to the end of the chunk.
+// out[j * out_stride + i] = x[i * stride + j] for i < rows, j < columns; zeros for i >= rows, up to
+// the end of the chunk.
 void transpose_bf16(int64_t rows, int64_t columns, const Bf16* x, int64_t stride, Bf16* out,
-                    Tiles& tiles);
+                    int64_t out_stride, Tiles& tiles);
 
 }  // namespace weft::kernels

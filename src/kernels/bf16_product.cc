@@ -1,6 +1,7 @@
 #include "kernels/bf16_product.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 
 #include <hwy/cache_control.h>
@@ -27,26 +28,77 @@ bool lies_past_caches(const Bf16Product& g) {
 }
 
 // What bf16_weight_grad() packs at once.
-constexpr int64_t kGradRows = 256, kGradSide = 4096;
-static_assert(kGradRows % kBf16Chunk == 0 && kGradSide % kBf16Panel == 0);
+constexpr int64_t kGradChunks = 8, kGradSide = 4096;
+static_assert(kGradSide % kBf16Panel == 0);
 
 // Elements of a packed piece of X and of dY.
-int64_t piece_elements(int64_t rows, int64_t side) {
-  return bf16_panels(std::min(side, kGradSide)) * bf16_panel_elements(std::min(rows, kGradRows));
+int64_t piece_elements(int64_t chunks, int64_t side) {
+  return bf16_panels(std::min(side, kGradSide)) *
+         bf16_panel_elements(std::min(chunks, kGradChunks) * kBf16Chunk);
 }
 
-// Rows `begin` and on of a weight gradient's sums.
-void add_rows(const Bf16WeightGrad& g, int64_t begin, Tiles& tiles, Bf16Unit unit) {
-  auto* x = reinterpret_cast<Bf16*>(g.scratch);
-  Bf16* dy = x + piece_elements(g.rows, g.k);
-  const int64_t rows = std::min(kGradRows, g.rows - begin), depth = bf16_chunks(rows) * kBf16Chunk;
+// The next chunks of a weight gradient: rows of one part or of several.
+struct Batch {
+  std::array<Bf16Rows, kGradChunks> pieces;
+  std::array<int64_t, kGradChunks> first;  // chunk of each piece
+  size_t count = 0;
+  int64_t chunks = 0;
+
+  void add(const Bf16Rows& piece) {
+    pieces[count] = piece;
+    first[count++] = chunks;
+    chunks += bf16_chunks(piece.rows);
+  }
+};
+
+// Takes the next rows of the parts.
+class Batches {
+ public:
+  explicit Batches(const Bf16WeightGrad& g) : g_(g) {}
+
+  Batch next() {
+    Batch batch;
+    while (part_ < g_.parts.size() && batch.chunks < kGradChunks) {
+      const Bf16Rows& part = g_.parts[part_];
+      const int64_t room = (kGradChunks - batch.chunks) * kBf16Chunk;
+      const int64_t rows = std::min(room, part.rows - begin_);
+      if (rows > 0) batch.add({rows, part.x + begin_ * g_.x_row, part.dy + begin_ * g_.dy_row});
+      begin_ += rows;
+      if (begin_ < part.rows) break;
+      begin_ = 0;
+      ++part_;
+    }
+    return batch;
+  }
+  bool is_done() const { return part_ == g_.parts.size(); }
+
+ private:
+  const Bf16WeightGrad& g_;
+  size_t part_ = 0;
+  int64_t begin_ = 0;  // in the part
+};
+
+void add_batch(const Bf16WeightGrad& g, const Batch& batch, bool add, bool past_caches,
+               Tiles& tiles, Bf16Unit unit) {
+  auto* const x = reinterpret_cast<Bf16*>(g.scratch);
+  const int64_t depth = batch.chunks * kBf16Chunk;
+  Bf16* const dy = x + piece_elements(batch.chunks, g.k);
   for (int64_t j = 0; j < g.n; j += kGradSide) {
     const int64_t columns = std::min(kGradSide, g.n - j);
-    const Bf16* source = g.dy + begin * g.dy_row + j;
-    pack_bf16(PackBf16<Bf16>{rows, columns, source, g.dy_row, false, dy}, tiles);
+    for (size_t p = 0; p < batch.count; ++p)
+      pack_bf16(PackBf16<Bf16>{.k = batch.pieces[p].rows,
+                               .n = columns,
+                               .b = batch.pieces[p].dy + j,
+                               .stride = g.dy_row,
+                               .out = dy + batch.first[p] * kBf16Chunk * kBf16Panel,
+                               .whole_k = depth,
+                               .whole_n = columns},
+                tiles);
     for (int64_t i = 0; i < g.k; i += kGradSide) {
       const int64_t height = std::min(kGradSide, g.k - i);
-      transpose_bf16(rows, height, g.x + begin * g.x_row + i, g.x_row, x, tiles);
+      for (size_t p = 0; p < batch.count; ++p)
+        transpose_bf16(batch.pieces[p].rows, height, batch.pieces[p].x + i, g.x_row,
+                       x + batch.first[p] * kBf16Chunk, depth, tiles);
       const Bf16Product product{.m = height,
                                 .n = columns,
                                 .k = depth,
@@ -55,8 +107,8 @@ void add_rows(const Bf16WeightGrad& g, int64_t begin, Tiles& tiles, Bf16Unit uni
                                 .b = dy,
                                 .c = g.acc + i * g.acc_row + j,
                                 .c_row = g.acc_row,
-                                .add = g.add || begin > 0,
-                                .past_caches = g.past_caches && g.rows <= kGradRows};
+                                .add = add,
+                                .past_caches = past_caches};
       bf16_product(product, tiles, unit);
     }
   }
@@ -93,16 +145,20 @@ void bf16_product(const Bf16Product& g, Tiles& tiles, Bf16Unit unit) {
   });
 }
 
-int64_t bf16_weight_grad_bytes(int64_t rows, int64_t k, int64_t n) {
-  return (piece_elements(rows, k) + piece_elements(rows, n)) * static_cast<int64_t>(sizeof(Bf16));
+int64_t bf16_weight_grad_bytes(int64_t chunks, int64_t k, int64_t n) {
+  return (piece_elements(chunks, k) + piece_elements(chunks, n)) *
+         static_cast<int64_t>(sizeof(Bf16));
 }
 
 void bf16_weight_grad(const Bf16WeightGrad& g, Tiles& tiles, Bf16Unit unit) {
-  int64_t begin = 0;
+  Batches batches(g);
+  bool add = g.add;
   do {  // also without rows, which clears acc
-    add_rows(g, begin, tiles, unit);
-    begin += kGradRows;
-  } while (begin < g.rows);
+    const Batch batch = batches.next();
+    const bool whole = !add && batches.is_done();
+    add_batch(g, batch, add, g.past_caches && whole, tiles, unit);
+    add = true;
+  } while (!batches.is_done());
 }
 
 Bf16Unit bf16_unit() { return bf16_has_amx() ? Bf16Unit::amx : Bf16Unit::fma; }

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/bf16_pack.h"
 #include "kernels/tiles.h"
@@ -39,18 +40,24 @@ struct Bf16Product {
   bool past_caches = false;     // c is read much later, and is large; not with `add`
 };
 
-// acc[k,n] = X^T[k,rows] dY[rows,n], or that added to acc. The sums run over chunks of 32 rows.
-struct Bf16WeightGrad {
-  int64_t rows = 0, k = 0, n = 0;
+// Rows of X and of dY.
+struct Bf16Rows {
+  int64_t rows = 0;
   const Bf16* x = nullptr;
-  int64_t x_row = 0;
   const Bf16* dy = nullptr;
-  int64_t dy_row = 0;
+};
+
+// acc[k,n] = X^T[k,rows] dY[rows,n], or that added to acc, for one part after another. The sums run
+// over chunks of 32 rows of each part.
+struct Bf16WeightGrad {
+  std::span<const Bf16Rows> parts;
+  int64_t k = 0, n = 0;
+  int64_t x_row = 0, dy_row = 0;
   float* acc = nullptr;
   int64_t acc_row = 0;
   bool add = false;
   bool past_caches = false;      // acc is read much later, and is large; not with `add`
-  std::byte* scratch = nullptr;  // bf16_weight_grad_bytes(), aligned to 64
+  std::byte* scratch = nullptr;  // bf16_weight_grad_bytes() of its chunks, aligned to 64
 };
 
 // What computes.
@@ -60,7 +67,7 @@ Bf16Unit bf16_unit();  // the faster one that this process has
 
 void bf16_product(const Bf16Product& product, Tiles& tiles, Bf16Unit unit = bf16_unit());
 
-int64_t bf16_weight_grad_bytes(int64_t rows, int64_t k, int64_t n);
+int64_t bf16_weight_grad_bytes(int64_t chunks, int64_t k, int64_t n);
 void bf16_weight_grad(const Bf16WeightGrad& grad, Tiles& tiles, Bf16Unit unit = bf16_unit());
 
 // For people: "AMX" or "FMA".

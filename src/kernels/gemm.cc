@@ -37,6 +37,39 @@ void blis_strips(const Gemm& g) {
   }
 }
 
+// What a tile computes.
+Gemm cut(const Gemm& g, const GemmSplit& split, int tile) {
+  const int64_t begin = tile * split.block;
+  Gemm part = g;
+  if (split.rows) {
+    part.m = std::min(split.block, g.m - begin);
+    part.a.data += begin * (g.a.transposed ? 1 : g.a.stride);
+    part.c += begin * g.stride;
+    return part;
+  }
+  part.n = std::min(split.block, g.n - begin);
+  if (g.packed_b)
+    part.packed_b += begin * g.k;
+  else
+    part.b.data += begin * (g.b.transposed ? g.b.stride : 1);
+  part.c += begin;
+  if (g.bias) part.bias += begin;
+  return part;
+}
+
+// Tiles of at most kKept elements, if the shorter side permits, and 8 or more of a large C.
+GemmSplit split_of_sum(int64_t m, int64_t n) {
+  constexpr int64_t kKept = 196608;
+  GemmSplit split;
+  split.rows = m > n;
+  const int64_t length = std::max(m, n), other = std::max<int64_t>(1, std::min(m, n));
+  const int64_t most = std::max(kStrip, kKept / other / kStrip * kStrip);
+  const int64_t even = (length / 8 + kStrip - 1) / kStrip * kStrip;
+  split.block = std::min(most, std::max(even, kSmallest));
+  split.count = static_cast<int>((length + split.block - 1) / split.block);
+  return split;
+}
+
 }  // namespace
 
 // The longer side, in a number of equal tiles that 2 to 16 threads share well.
@@ -70,23 +103,33 @@ void gemm_tile(const Gemm& g) {
 void gemm(const Gemm& g, Tiles& tiles) {
   const GemmSplit split = gemm_split(g.m, g.n, g.k);
   if (split.count == 1) return gemm_tile(g);
+  for_tiles(tiles, split.count, [&](int tile) { gemm_tile(cut(g, split, tile)); });
+}
+
+// A tile of C stays in the L2 cache while all products are added to it.
+void gemm_sum(const Gemm& product, std::span<const GemmPart> parts, Tiles& tiles) {
+  const auto part_of = [&](size_t i) {
+    Gemm g = product;
+    g.k = parts[i].k;
+    g.a = parts[i].a;
+    g.b = parts[i].b;
+    if (i == 0) return g;
+    g.beta = 1;
+    g.past_caches = false;
+    return g;
+  };
+  // The bits of BLIS may depend on the tiles.
+  if (parts.size() == 1 || !gemm_is_fused()) {
+    for (size_t i = 0; i < parts.size(); ++i) gemm(part_of(i), tiles);
+    return;
+  }
+  const GemmSplit split = split_of_sum(product.m, product.n);
   for_tiles(tiles, split.count, [&](int tile) {
-    const int64_t begin = tile * split.block;
-    Gemm part = g;
-    if (split.rows) {
-      part.m = std::min(split.block, g.m - begin);
-      part.a.data += begin * (g.a.transposed ? 1 : g.a.stride);
-      part.c += begin * g.stride;
-    } else {
-      part.n = std::min(split.block, g.n - begin);
-      if (g.packed_b)
-        part.packed_b += begin * g.k;
-      else
-        part.b.data += begin * (g.b.transposed ? g.b.stride : 1);
-      part.c += begin;
-      if (g.bias) part.bias += begin;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      Gemm g = part_of(i);
+      g.past_caches = false;  // the next part reads C
+      gemm_tile(cut(g, split, tile));
     }
-    gemm_tile(part);
   });
 }
 

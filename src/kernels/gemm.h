@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "kernels/tiles.h"
@@ -50,6 +51,15 @@ struct Gemm {
 };
 
 void gemm(const Gemm& product, Tiles& tiles);
+
+// A, B and k of a product.
+struct GemmPart {
+  int64_t k = 0;
+  Factor a, b;
+};
+// Several products, each of which is added to C, with the bits of one after another. C is read and
+// written about once. `product` has what they share, and beta of the first.
+void gemm_sum(const Gemm& product, std::span<const GemmPart> parts, Tiles& tiles);
 
 // The whole product, on the caller's thread, for kernels that already run in a tile.
 void gemm_tile(const Gemm& product);

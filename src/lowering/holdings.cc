@@ -108,10 +108,27 @@ class Account {
   std::map<std::pair<int32_t, int32_t>, size_t> kept_;  // first and last phase: which of the list
 };
 
+// The longest run of W of one stage.
+int32_t most_together(const Schedule& schedule) {
+  size_t most = 1;
+  for (const auto& row : schedule.rows) {
+    size_t run = 0;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const bool goes_on = i > 0 && row[i].stage == row[i - 1].stage && row[i - 1].kind == Kind::W;
+      run = row[i].kind != Kind::W ? 0 : goes_on ? run + 1 : 1;
+      most = std::max(most, run);
+    }
+  }
+  return static_cast<int32_t>(std::min(most, kMostTogether));
+}
+
 }  // namespace
 
-Shapes::Shapes(const Model& model, const PlanConfig& config)
-    : model_(&model), values_(config.values()), keeps_packed_(keeps_packed(config)) {
+Shapes::Shapes(const Model& model, const PlanConfig& config, const Schedule& train)
+    : model_(&model),
+      values_(config.values()),
+      keeps_packed_(keeps_packed(config)),
+      together_(most_together(train)) {
   for (NodeId n = 0; n < static_cast<NodeId>(model.nodes().size()); ++n) {
     inferred_[0].push_back(model.infer(n, config.micro_batch_size));
     // Without a short micro-batch its shapes are not used, and an
@@ -153,7 +170,7 @@ int64_t Shapes::op_scratch(const StepCall& call) const {
   if (call.kind != CallKind::weight_grad) return 0;
   const Node& node = model_->node(call.node);
   return align_up(node.op->bf16_scratch(of(node.in.front(), 0).out,
-                                        model_->param(node.weights.front()).desc()));
+                                        model_->param(node.weights.front()).desc(), together_));
 }
 
 int64_t Shapes::packed_scratch(const StepCall& call) const {

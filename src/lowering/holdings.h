@@ -17,7 +17,7 @@ namespace weft {
 class Shapes {
  public:
   Shapes() = default;
-  Shapes(const Model& model, const PlanConfig& config);
+  Shapes(const Model& model, const PlanConfig& config, const Schedule& train);
   const Inferred& of(NodeId node, size_t variant) const {
     return inferred_[variant][static_cast<size_t>(node)];
   }
@@ -51,6 +51,7 @@ class Shapes {
   const Model* model_ = nullptr;
   DType values_ = DType::f32;
   bool keeps_packed_ = false;
+  int32_t together_ = 1;  // the most micro-batches whose W run at once
   std::vector<Inferred> inferred_[2];
   std::vector<bool> by_rows_;  // per node: of its op, with bf16 values
 };

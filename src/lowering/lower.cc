@@ -359,6 +359,8 @@ class RankWriter {
         for (int32_t program = begin_of; program < end_of; ++program)
           jobs.push_back({JobKind::action, program, first + a.micro_batch});
     }
+    if (mode_.schedule.updates == 0 && plan_.config.gradient_groups == plan_.config.data)
+      join_weight_jobs();
     if (train) {
       jobs.push_back({.kind = JobKind::send_ties});
       for (size_t b = 0; b < program_.buckets.size(); ++b)
@@ -366,6 +368,29 @@ class RankWriter {
       jobs.push_back({.kind = JobKind::update});
     }
     jobs.push_back({.kind = JobKind::finish});
+  }
+
+  // A W that needs nothing but what its rank has, and adds each of its sums once.
+  bool can_join(const Job& job) const {
+    if (job.kind != JobKind::action) return false;
+    const ActionProgram& action = program_.programs[static_cast<size_t>(job.program)];
+    return action.kind == Kind::W && action.waits.empty() && action.posts.empty() &&
+           action.gathers.empty() && action.run < 0 &&
+           std::all_of(action.calls.begin(), action.calls.end(), [](const ProgramCall& call) {
+             return call.kind == CallKind::weight_grad && call.opens && call.closes;
+           });
+  }
+
+  void join_weight_jobs() {
+    auto& jobs = program_.jobs;
+    for (size_t i = 0; i < jobs.size();) {
+      size_t end = i + 1;
+      while (end < jobs.size() && end - i < kMostTogether && can_join(jobs[i]) &&
+             jobs[end].kind == JobKind::action && jobs[end].program == jobs[i].program)
+        jobs[end++].together = 0;
+      jobs[i].together = static_cast<int32_t>(end - i);
+      i = end;
+    }
   }
 
   // Replicas send their sums to the owners of the parameters, and continue with the new values.

@@ -112,7 +112,7 @@ Status check_bytes(const std::vector<int64_t>& bytes) {
 Result<PlanLayout> lay_out_modes(Plan& plan, const Schedule& train,
                                  const std::vector<int32_t>& again) {
   WEFT_TRY(check_bytes(plan.permanent_bytes));
-  PlanLayout out{.shapes = Shapes(*plan.model, plan.config), .modes = {}};
+  PlanLayout out{.shapes = Shapes(*plan.model, plan.config, train), .modes = {}};
   plan.arena_bytes = plan.permanent_bytes;
   Proof proof;
   for (ModePlan& mode : plan.modes) {

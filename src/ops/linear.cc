@@ -1,6 +1,7 @@
 // linear: x W + b along the last axis of x. Weight 0 is [in, out], or [out, in] with kOutIn. Weight
 // 1 is the bias [out] and may be missing.
 #include <algorithm>
+#include <array>
 
 #include "kernels/bf16_product.h"
 #include "kernels/columns.h"
@@ -87,12 +88,13 @@ class Linear final : public Op {
 
   bool multiplies_weight() const override { return true; }
   bool multiplies_transposed(const Attrs& attrs) const override { return out_in(attrs); }
-  int64_t bf16_scratch(const Desc& in, const Desc& weight) const override {
+  int64_t bf16_scratch(const Desc& in, const Desc& weight, int32_t micro_batches) const override {
     const Shape& w = weight.shape;
     const int64_t rows = in.shape.elements(0, in.shape.rank - 1);
+    const int64_t chunks = kernels::bf16_chunks(rows) * micro_batches;
     // Either factor may be the left one.
-    return std::max(kernels::bf16_weight_grad_bytes(rows, w[0], w[1]),
-                    kernels::bf16_weight_grad_bytes(rows, w[1], w[0]));
+    return std::max(kernels::bf16_weight_grad_bytes(chunks, w[0], w[1]),
+                    kernels::bf16_weight_grad_bytes(chunks, w[1], w[0]));
   }
 
   // The weight is at hand for I in any case.
@@ -151,50 +153,73 @@ class Linear final : public Op {
     return {};
   }
 
-  Status weight_grad(const Call& call) const override {
-    const Sizes s(*call.attrs, call.in[0].desc, call.weights[0].desc);
-    if (call.weight == 1) {
-      for_ranges(*call.tiles, s.out, kColumns, [&](int64_t begin, int64_t end) {
-        with_elements(call.dout, [&](const auto* dout) {
-          kernels::add_column_sums(dout + begin, s.rows, end - begin, s.out,
-                                   call.acc.f32() + begin);
-        });
-      });
-      return {};
+  Status weight_grad(const Call& call) const override { return weight_grads({&call, 1}); }
+
+  Status weight_grads(std::span<const Call> calls) const override {
+    const Call& first = calls.front();
+    if (first.weight == 1) {
+      for (const Call& call : calls) bias_grad(call);
+    } else if (first.dout.desc.dtype == DType::bf16) {
+      bf16_grads(calls);
+    } else {
+      f32_grads(calls);
     }
-    const bool swapped = out_in(*call.attrs);
-    if (call.dout.desc.dtype == DType::bf16) {
-      const View &x = call.in[0], &dy = call.dout;
-      kernels::bf16_weight_grad({.rows = s.rows,
-                                 .k = swapped ? s.out : s.in,
-                                 .n = swapped ? s.in : s.out,
-                                 .x = (swapped ? dy : x).bf16(),
-                                 .x_row = swapped ? s.out : s.in,
-                                 .dy = (swapped ? x : dy).bf16(),
-                                 .dy_row = swapped ? s.in : s.out,
-                                 .acc = call.acc.f32(),
-                                 .acc_row = swapped ? s.in : s.out,
-                                 .add = !call.begins_sum,
-                                 .past_caches = begins_large_sum(call),
-                                 .scratch = static_cast<std::byte*>(call.scratch)},
-                                *call.tiles);
-      return {};
-    }
-    const Factor x{call.in[0].f32(), s.in}, dy{call.dout.f32(), s.out};
-    Factor rows = swapped ? dy : x;
-    const Factor columns = swapped ? x : dy;
-    rows.transposed = true;
-    gemm({.m = rows.stride,
-          .n = columns.stride,
-          .k = s.rows,
-          .a = rows,
-          .b = columns,
-          .c = call.acc.f32(),
-          .stride = columns.stride,
-          .beta = call.begins_sum ? 0.f : 1.f,
-          .past_caches = begins_large_sum(call)},
-         *call.tiles);
     return {};
+  }
+
+ private:
+  static void bias_grad(const Call& call) {
+    const Sizes s(*call.attrs, call.in[0].desc, call.weights[0].desc);
+    for_ranges(*call.tiles, s.out, kColumns, [&](int64_t begin, int64_t end) {
+      with_elements(call.dout, [&](const auto* dout) {
+        kernels::add_column_sums(dout + begin, s.rows, end - begin, s.out, call.acc.f32() + begin);
+      });
+    });
+  }
+
+  static void bf16_grads(std::span<const Call> calls) {
+    const Call& first = calls.front();
+    const bool swapped = out_in(*first.attrs);
+    const Sizes s(*first.attrs, first.in[0].desc, first.weights[0].desc);
+    std::array<kernels::Bf16Rows, kMostTogether> parts;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const View &x = calls[i].in[0], &dy = calls[i].dout;
+      parts[i] = {.rows = Sizes(*first.attrs, x.desc, first.weights[0].desc).rows,
+                  .x = (swapped ? dy : x).bf16(),
+                  .dy = (swapped ? x : dy).bf16()};
+    }
+    kernels::bf16_weight_grad({.parts = std::span(parts).first(calls.size()),
+                               .k = swapped ? s.out : s.in,
+                               .n = swapped ? s.in : s.out,
+                               .x_row = swapped ? s.out : s.in,
+                               .dy_row = swapped ? s.in : s.out,
+                               .acc = first.acc.f32(),
+                               .acc_row = swapped ? s.in : s.out,
+                               .add = !first.begins_sum,
+                               .past_caches = begins_large_sum(first),
+                               .scratch = static_cast<std::byte*>(first.scratch)},
+                              *first.tiles);
+  }
+
+  static void f32_grads(std::span<const Call> calls) {
+    const Call& first = calls.front();
+    const bool swapped = out_in(*first.attrs);
+    const Sizes s(*first.attrs, first.in[0].desc, first.weights[0].desc);
+    std::array<GemmPart, kMostTogether> parts;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const Factor x{calls[i].in[0].f32(), s.in}, dy{calls[i].dout.f32(), s.out};
+      parts[i] = {.k = Sizes(*first.attrs, calls[i].in[0].desc, first.weights[0].desc).rows,
+                  .a = swapped ? dy : x,
+                  .b = swapped ? x : dy};
+      parts[i].a.transposed = true;
+    }
+    gemm_sum({.m = swapped ? s.out : s.in,
+              .n = swapped ? s.in : s.out,
+              .c = first.acc.f32(),
+              .stride = swapped ? s.in : s.out,
+              .beta = first.begins_sum ? 0.f : 1.f,
+              .past_caches = begins_large_sum(first)},
+             std::span(parts).first(calls.size()), *first.tiles);
   }
 };
 

@@ -159,6 +159,9 @@ struct Call {
 // Elements of weight 0 from `first` on, however it is stored.
 void copy_weight(const Call& call, int64_t first, std::span<float> out);
 
+// The most micro-batches of one call of weight_grads().
+constexpr size_t kMostTogether = 8;
+
 class Op {
  public:
   virtual ~Op() = default;
@@ -229,9 +232,9 @@ class Op {
   // Weight 0 is only copied into the output, so that an output in bf16 is the same if the weight is
   // bf16. Forward reads it by copy_weight() only: it may be bf16, or packed.
   virtual bool copies_weight() const { return false; }
-  // Bytes that weight_grad needs for bf16 tensors.
-  virtual int64_t bf16_scratch(const Desc& in, const Desc& weight) const {
-    (void)in, (void)weight;
+  // Bytes that weight_grads needs for bf16 tensors of so many micro-batches.
+  virtual int64_t bf16_scratch(const Desc& in, const Desc& weight, int32_t micro_batches) const {
+    (void)in, (void)weight, (void)micro_batches;
     return 0;
   }
 
@@ -239,6 +242,12 @@ class Op {
   virtual Status input_grad(const Call& call) const = 0;
   virtual Status weight_grad(const Call& call) const {
     (void)call;
+    return {};
+  }
+  // The same for several micro-batches, which are added to one acc in this order. The calls have
+  // the same weights and scratch memory.
+  virtual Status weight_grads(std::span<const Call> calls) const {
+    for (const Call& call : calls) WEFT_TRY(weight_grad(call));
     return {};
   }
 

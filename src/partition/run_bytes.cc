@@ -26,7 +26,7 @@ Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, co
   RunBytes out(model, config, ops);
   if (train.updates > 0) out.config_.packed = false;
   WEFT_TRY_ASSIGN(out.model_, pieces_of({std::shared_ptr<const Model>(), &model}, config.tensor));
-  out.shapes_ = Shapes(*out.model_, out.config_);
+  out.shapes_ = Shapes(*out.model_, out.config_, train);
   out.index_nodes();
   const auto stages = static_cast<size_t>(train.stages);
   out.split_ = split_stages(train);

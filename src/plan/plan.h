@@ -255,6 +255,9 @@ struct Job {
   // index into RankProgram::buckets.
   int32_t program = -1;
   int32_t micro_batch = 0;
+  // W: of this job and of those after it, which differ in the micro-batch only, so many run at
+  // once, when this job does. 0: it has run with an earlier one.
+  int32_t together = 1;
 };
 
 struct RankProgram {

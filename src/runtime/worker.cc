@@ -5,7 +5,6 @@
 #include <new>
 
 #include "base/text.h"
-#include "engine/group_sums.h"
 #include "engine/steps.h"
 #include "kernels/bf16_pack.h"
 #include "kernels/fpenv.h"
@@ -83,15 +82,30 @@ void Worker::bind() {
         BoundProgram bound;
         for (const ProgramCall& c : action.calls) {
           const bool whole = !c.blocks;
-          bound.push_back({views(c.in, v, whole), views(c.weights, v, whole),
-                           views(c.stash, v, whole), views(c.din, v, whole), view(c.out, v, whole),
-                           view(c.dout, v, whole), view(c.acc, v, whole), resident(c.state),
+          bound.push_back({views(c.in, v, whole),
+                           views(c.weights, v, whole),
+                           views(c.stash, v, whole),
+                           views(c.din, v, whole),
+                           view(c.out, v, whole),
+                           view(c.dout, v, whole),
+                           view(c.acc, v, whole),
+                           resident(c.state),
                            stored(c),
                            c.acc.place && !c.clears ? &empty_[c.acc.place.offset] : nullptr,
-                           whole ? std::vector<BoundCall>() : bind_blocks(c, v)});
+                           whole ? std::vector<BoundCall>() : bind_blocks(c, v),
+                           {}});
         }
         bound_[static_cast<size_t>(mode.mode)][v].push_back(std::move(bound));
       }
+    for (const Job& job : program(mode.mode).jobs)
+      if (job.together > 1)
+        for (auto& variant : bound_[static_cast<size_t>(mode.mode)])
+          for (BoundCall& call : variant[static_cast<size_t>(job.program)])
+            while (call.others.size() + 1 < static_cast<size_t>(job.together)) {
+              BoundCall other = call;
+              other.others.clear();
+              call.others.push_back(std::move(other));
+            }
   }
 }
 
@@ -276,6 +290,8 @@ Status Worker::run_action(const StepDescriptor& step, double scale, const RankPr
     clear_run(action);
     return {};
   }
+  if (job.together != 1)
+    return run_together(step, program, action, {&job, static_cast<size_t>(job.together)});
   const size_t variant = static_cast<size_t>(variant_of(step, job.micro_batch));
   BoundProgram& bound =
       bound_[static_cast<size_t>(step.mode)][variant][static_cast<size_t>(job.program)];
@@ -382,15 +398,15 @@ void Worker::pack_weight(const View& weight, const PackedOperand& packed, void* 
     pack_as_bf16(weight.bf16());
 }
 
-Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,
-                      const ProgramCall& call, BoundCall& bound, int32_t micro_batch) {
+Call Worker::make_call(const StepDescriptor& step, const RankProgram& program,
+                       const ProgramCall& call, BoundCall& bound, int32_t micro_batch,
+                       const GroupSums& sums) {
   const int64_t version = weights_at(versions(), step, micro_batch);
   for (size_t i = bound.stored.data ? 1 : 0; i < call.weights.size(); ++i) {
     const Place& place = call.weights[i].place;
     bound.weights[i].data = static_cast<std::byte*>(at(program, place, micro_batch)) +
                             (versions().has(place.offset) ? version : 0);
   }
-  const GroupSums sums(*plan_, step, micro_batch);
   bound.acc.data = sum_at(call.acc, sums.depth());
   const Node& node = plan_->model->node(call.node);
   const bool empty = bound.empty && *bound.empty;
@@ -401,24 +417,31 @@ Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,
   const CallKey key{plan_->config.seed, step_of(step, micro_batch),
                     static_cast<uint32_t>(micro_batch_of(step, micro_batch)),
                     static_cast<uint32_t>(node.origin)};
-  const Call op{.attrs = &node.attrs,
-                .in = bound.in,
-                .weights = bound.weights,
-                .out = bound.out,
-                .stash = bound.stash,
-                .state = bound.state,
-                .dout = bound.dout,
-                .din = bound.din,
-                .acc = bound.acc,
-                .begins_sum = writes,
-                .weight = std::max(call.weight, 0),
-                .packed = packed_weight(program, call, bound, micro_batch),
-                .stored = bound.stored,
-                .scratch = at(program, call.scratch, micro_batch),
-                .key = key,
-                .training = step.mode == Mode::train,
-                .denominator = denominator_of(step, micro_batch),
-                .tiles = &tiles_};
+  return Call{.attrs = &node.attrs,
+              .in = bound.in,
+              .weights = bound.weights,
+              .out = bound.out,
+              .stash = bound.stash,
+              .state = bound.state,
+              .dout = bound.dout,
+              .din = bound.din,
+              .acc = bound.acc,
+              .begins_sum = writes,
+              .weight = std::max(call.weight, 0),
+              .packed = packed_weight(program, call, bound, micro_batch),
+              .stored = bound.stored,
+              .scratch = at(program, call.scratch, micro_batch),
+              .key = key,
+              .training = step.mode == Mode::train,
+              .denominator = denominator_of(step, micro_batch),
+              .tiles = &tiles_};
+}
+
+Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,
+                      const ProgramCall& call, BoundCall& bound, int32_t micro_batch) {
+  const GroupSums sums(*plan_, step, micro_batch);
+  const Node& node = plan_->model->node(call.node);
+  const Call op = make_call(step, program, call, bound, micro_batch, sums);
   const Status status = run_kernel(program, call, bound, *node.op, op, micro_batch);
   if (!status.ok())
     return status.within(

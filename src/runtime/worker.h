@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/group_sums.h"
 #include "engine/messages.h"
 #include "engine/trace.h"
 #include "kernels/tiles.h"
@@ -93,6 +94,7 @@ class Worker {
     kernels::PackedMatrix stored;   // see Call
     bool* empty = nullptr;          // of an accumulator that is kept: see empty_
     std::vector<BoundCall> blocks;  // by blocks of rows: per part of the scratch memory
+    std::vector<BoundCall> others;  // of the other micro-batches of jobs that run at once
   };
   using BoundProgram = std::vector<BoundCall>;
 
@@ -110,12 +112,20 @@ class Worker {
   Status run_job(const StepDescriptor& step, double scale, const Job& job);
   Status run_action(const StepDescriptor& step, double scale, const RankProgram& program,
                     const Job& job);
+  // The calls of the job and of those that run with it, for all their micro-batches in turn.
+  Status run_together(const StepDescriptor& step, const RankProgram& program,
+                      const ActionProgram& action, std::span<const Job> jobs);
+  Status run_sum(const StepDescriptor& step, const RankProgram& program,
+                 const ActionProgram& action, size_t call, std::span<const Job> jobs);
   Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
                   BoundCall& bound, int32_t micro_batch);
   Status run_fold(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
                   int32_t micro_batch);
   Status run_op(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
                 BoundCall& bound, int32_t micro_batch);
+  // The call of an op. Clears its sum if that begins and the op does not write it.
+  Call make_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
+                 BoundCall& bound, int32_t micro_batch, const GroupSums& sums);
   // A part of the scratch memory, and the rows that are computed in it.
   struct Block {
     int part;

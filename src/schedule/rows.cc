@@ -18,10 +18,9 @@ Status check_knobs(const Form& form, const ScheduleSizes& sizes) {
   if (sizes.warm_up < 0)
     return Status(Code::invalid, cat("warm_up is ", sizes.warm_up, ", expected 1 or more"));
   if (sizes.group && !form.takes_group)
-    return Status(
-        Code::invalid,
-        cat("group is ", sizes.group, ", but schedule '", form.name,
-            "' has no groups of micro-batches, expected 0; use interleaved or interleaved-zb"));
+    return Status(Code::invalid, cat("group is ", sizes.group, ", but schedule '", form.name,
+                                     "' has no groups of micro-batches, expected 0; use "
+                                     "interleaved, interleaved-zb or 1f1b-delayed-w"));
   if (sizes.warm_up > 1 && !form.takes_warm_up)  // 1 is the default of 1f1b
     return Status(Code::invalid, cat("warm_up is ", sizes.warm_up, ", but schedule '", form.name,
                                      "' has a fixed warm-up, expected 0 or 1; use 1f1b"));

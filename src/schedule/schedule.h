@@ -96,7 +96,7 @@ struct ScheduleSizes {
   int32_t ranks = 1, micro_batches = 1;
   int32_t chunks = 0;  // stages per rank; 0: the schedule's own number
   int32_t group = 0;  // interleaved: micro-batches that pass a chunk before the next chunk follows;
-                      // 0: the number of ranks
+                      // 0: the number of ranks. 1f1b-delayed-w: those whose W run at once; 0: 4
   int32_t segment = 0;  // asynchronous: updates until the pipeline drains, each with
                         // `micro_batches`; 0: kDefaultSegment
   int32_t warm_up = 0;  // 1f1b: forwards before the first backward, per later rank; 0: 1. 2 hides
@@ -124,6 +124,8 @@ Result<Schedule> make_gpipe(
     const ScheduleSizes& sizes);  // GPipe (Huang et al. 2019), backward ascending
 Result<Schedule> make_1f1b(
     const ScheduleSizes& sizes);  // PipeDream-flush / 1F1B (Narayanan et al. 2021)
+Result<Schedule> make_1f1b_delayed_w(
+    const ScheduleSizes& sizes);  // 1F1B, weight gradients of several micro-batches at once
 Result<Schedule> make_interleaved(
     const ScheduleSizes& sizes);  // interleaved 1F1B, depth first (Megatron-LM)
 Result<Schedule> make_looped_bfs(

@@ -40,6 +40,31 @@ Result<Schedule> make_1f1b(const ScheduleSizes& sizes) {
   return schedule;
 }
 
+// 1f1b with W apart from I: those of `group` micro-batches follow one another, so that each weight
+// gradient is one product with as many more rows.
+Result<Schedule> make_1f1b_delayed_w(const ScheduleSizes& sizes) {
+  constexpr int32_t kGroup = 4;
+  WEFT_TRY_ASSIGN(
+      Schedule schedule,
+      begin_schedule({.name = "1f1b-delayed-w", .kinds = 3, .takes_group = true}, sizes));
+  const int32_t group = sizes.group > 0 ? sizes.group : kGroup;
+  for (int32_t r = 0; r < sizes.ranks; ++r) {
+    std::vector<Action> fused;
+    fill_row(fused, r, sizes.micro_batches, std::min(sizes.ranks - 1 - r, sizes.micro_batches));
+    auto& row = schedule.rows[static_cast<size_t>(r)];
+    int32_t next = 0;  // W
+    for (const Action& action : fused) {
+      row.push_back(action);
+      if (action.kind == Kind::F) continue;
+      row.back().kind = Kind::I;
+      const int32_t end = action.micro_batch + 1;
+      if (end % group == 0 || end == sizes.micro_batches)
+        while (next < end) row.push_back({r, Kind::W, next++});
+    }
+  }
+  return schedule;
+}
+
 Result<Schedule> make_forward(const ScheduleSizes& sizes) {
   WEFT_TRY_ASSIGN(Schedule schedule, begin_schedule({.name = "forward", .kinds = 1}, sizes));
   return make_forward(schedule, sizes.micro_batches);

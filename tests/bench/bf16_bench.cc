@@ -106,7 +106,8 @@ struct Bench {
   int64_t rows;
   Memory<Bf16> weights{parameters()}, x{rows * kWidest}, dy{rows * kWidest}, y{rows * kWidest};
   Memory<float> floats{parameters()}, x32{rows * kWidest}, y32{rows * kWidest};
-  Memory<Bf16> scratch{kernels::bf16_weight_grad_bytes(rows, kWidest, kWidest)};
+  Memory<Bf16> scratch{
+      kernels::bf16_weight_grad_bytes(kernels::bf16_chunks(rows), kWidest, kWidest)};
   SerialTiles tiles{};
 
   // GPT-2's widths are multiples of 32, so nothing is padded.
@@ -130,12 +131,11 @@ struct Bench {
   }
 
   void grad(const Shape& s, float* acc, bool add, Bf16Unit unit) {
-    bf16_weight_grad({.rows = rows,
+    const kernels::Bf16Rows part{rows, x.at(0), dy.at(0)};
+    bf16_weight_grad({.parts = {&part, 1},
                       .k = s.in,
                       .n = s.out,
-                      .x = x.at(0),
                       .x_row = s.in,
-                      .dy = dy.at(0),
                       .dy_row = s.out,
                       .acc = acc,
                       .acc_row = s.out,

@@ -62,9 +62,12 @@ void expect_no_allocation(std::unique_ptr<Run> run, int64_t tokens_per_sample) {
   EXPECT_GT(last, 0);
 }
 
-std::shared_ptr<const Plan> nano_plan(int32_t ranks) {
+std::shared_ptr<const Plan> nano_plan(int32_t ranks, const char* schedule = "1f1b",
+                                      const char* precision = "f32") {
   PlanConfig config;
   config.ranks = ranks;
+  config.schedule = schedule;
+  config.precision = precision;
   config.micro_batches = 6;
   config.micro_batch_size = 2;
   config.optim.clip = 1;
@@ -111,6 +114,11 @@ TEST(Allocation, NoneOnTheCallersThread) {
 }
 TEST(Allocation, NoneWithAThreadPerRank) {
   expect_no_allocation(start_threads(nano_plan(3), 1, ignore).take(), 16);
+}
+TEST(Allocation, NoneWithWeightGradientsAtOnce) {
+  for (const char* precision : {"f32", "bf16"})
+    expect_no_allocation(start_threads(nano_plan(2, "1f1b-delayed-w", precision), 1, ignore).take(),
+                         16);
 }
 TEST(Allocation, NoneWithAsynchronousSchedules) {
   expect_no_allocation(start_inline(asynchronous_plan("pipedream", 1), ignore).take(), 16);

@@ -236,6 +236,20 @@ TEST(ClosedForm, IdleOfZeroBubbleSchedules) {
     }
 }
 
+// At most the group's further micro-batches more than 1f1b.
+TEST(ClosedForm, PeaksOfDelayedWeightGradients) {
+  for (int32_t p = 1; p <= 6; ++p)
+    for (int32_t m = 1; m <= 24; ++m)
+      for (const int32_t group : {1, 2, 5}) {
+        const Played out =
+            played("1f1b-delayed-w", {.ranks = p, .micro_batches = m, .group = group});
+        for (int32_t r = 0; r < p; ++r)
+          EXPECT_LE(out.held[static_cast<size_t>(r)], std::min(m, p - r + group - 1))
+              << p << " ranks, " << m << " micro-batches, group " << group << ", rank " << r;
+        EXPECT_EQ(out.held.back(), std::min(m, group));
+      }
+}
+
 TEST(ClosedForm, PeaksOfZeroBubbleSchedules) {
   for (int32_t p = 1; p <= 8; ++p)
     for (int32_t m = 1; m <= 24; ++m) {

@@ -69,6 +69,12 @@ const std::vector<Golden>& goldens() {
           "..0..a..",
           ".0....a.",
           "...0a..."}},
+      {"1f1b-delayed-w", {.ranks = 3, .micro_batches = 5, .group = 2}, {
+          "012..a3bAB4c.dCD.eE",
+          ".01.a2bAB3c4dCD.eE.",
+          "..0a1bAB2c3dCD4eE.."}},
+      {"1f1b-delayed-w", {1, 6}, {
+          "0a1b2c3dABCD4e5fEF"}},
       {"looped-bfs", {4, 8}, {
           "01234567......................abcdefgh",
           "........01234567......abcdefgh........",

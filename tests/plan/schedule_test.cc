@@ -142,7 +142,7 @@ TEST(ScheduleSizesRefused, WhatAScheduleDoesNotTake) {
             "warm_up is -1, expected 1 or more");
   EXPECT_EQ(fault("gpipe", {.ranks = 2, .micro_batches = 2, .group = 4}),
             "group is 4, but schedule 'gpipe' has no groups of micro-batches, expected 0; "
-            "use interleaved or interleaved-zb");
+            "use interleaved, interleaved-zb or 1f1b-delayed-w");
   EXPECT_EQ(fault("zb-h1", {.ranks = 2, .micro_batches = 2, .warm_up = 2}),
             "warm_up is 2, but schedule 'zb-h1' has a fixed warm-up, expected 0 or 1; use 1f1b");
   EXPECT_EQ(fault("looped-bfs", {.ranks = 2, .micro_batches = 2, .chunks = 2147483647}),

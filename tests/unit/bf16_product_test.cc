@@ -270,20 +270,26 @@ struct GradCase {
     acc = random_floats(numbers, k * (n + 4), 3);
   }
 
-  // Rows `begin` .. `end` - 1 into `out`.
+  // Rows `begin` .. `end` - 1 into `out`, in parts of `most` rows.
   void run(std::vector<float>& out, int64_t begin, int64_t end, bool add, Tiles& tiles,
-           Bf16Unit unit) const {
-    const auto bytes = static_cast<size_t>(bf16_weight_grad_bytes(end - begin, k, n));
+           Bf16Unit unit, int64_t most = 1 << 20) const {
+    std::vector<Bf16Rows> parts;
+    int64_t chunks = 0;
+    do {
+      const int64_t part = std::min(most, end - begin);
+      parts.push_back({part, x.data() + begin * (k + 2), dy.data() + begin * (n + 1)});
+      chunks += bf16_chunks(part);
+      begin += part;
+    } while (begin < end);
+    const auto bytes = static_cast<size_t>(bf16_weight_grad_bytes(chunks, k, n));
     std::vector<std::byte> memory(bytes + 64);
     void* scratch = memory.data();
     size_t space = memory.size();
     std::align(64, bytes, scratch, space);
-    bf16_weight_grad({.rows = end - begin,
+    bf16_weight_grad({.parts = parts,
                       .k = k,
                       .n = n,
-                      .x = x.data() + begin * (k + 2),
                       .x_row = k + 2,
-                      .dy = dy.data() + begin * (n + 1),
                       .dy_row = n + 1,
                       .acc = out.data(),
                       .acc_row = n + 4,
@@ -322,6 +328,23 @@ TEST(Bf16WeightGrad, HasTheBitsOfTheContract) {
           expect_same(out, expected);
         });
       }
+}
+
+// Parts end within a chunk, and where a batch of packed rows does.
+TEST(Bf16WeightGrad, PartsAreAddedInOrder) {
+  SerialTiles serial;
+  for (const int64_t most : {1, 20, 64, 100, 300}) {
+    const GradCase one(most < 20 ? 8 : 610, 50, 70, Numbers::usual);
+    for (const bool add : {false, true})
+      for_each_unit(Numbers::usual, [&](Bf16Unit unit) {
+        std::vector<float> one_by_one = one.acc, at_once = one.acc;
+        for (int64_t begin = 0; begin < one.rows; begin += most)
+          one.run(one_by_one, begin, std::min(one.rows, begin + most), add || begin > 0, serial,
+                  unit);
+        one.run(at_once, 0, one.rows, add, serial, unit, most);
+        expect_same(at_once, one_by_one);
+      });
+  }
 }
 
 TEST(Bf16WeightGrad, RowsAreCutAtChunksInOrder) {

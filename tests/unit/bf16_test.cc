@@ -135,7 +135,7 @@ TEST(TransposeBf16, PadsRowsToChunks) {
       const int64_t stride = columns + 5, width = bf16_chunks(rows) * kBf16Chunk;
       const std::vector<Bf16> x = test::random_bf16s(Numbers::any_bits, rows * stride, 3);
       std::vector<Bf16> out(static_cast<size_t>(columns * width + 1), 42);
-      transpose_bf16(rows, columns, x.data(), stride, out.data(), tiles);
+      transpose_bf16(rows, columns, x.data(), stride, out.data(), width, tiles);
       EXPECT_EQ(out.back(), 42);
       for (int64_t j = 0; j < columns; ++j)
         for (int64_t i = 0; i < width; ++i)

@@ -273,6 +273,32 @@ TEST(Gemm, EqualBitsForAnyNumberOfThreads) {
   EXPECT_GE(threads.most, 4) << "no product was split, so nothing was compared";
 }
 
+// Parts of different k, one with more than a block of it, and one without.
+TEST(Gemm, ASumHasTheBitsOfItsProductsInTurn) {
+  test::ThreadedTiles threads(3);
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{40, 50}, {700, 1030}, {1500, 300}})
+    for (const float beta : {0.0f, 1.0f})
+      for (const bool past_caches : {false, true}) {
+        std::vector<Case> cases;
+        for (const int64_t k : {64, 0, 17, 800}) cases.emplace_back(m, n, k, true, false, 1, beta);
+        ComputeScope scope;
+        std::vector<float> in_turn = cases.front().c, at_once = in_turn;
+        std::vector<GemmPart> parts;
+        for (const Case& one : cases) {
+          Gemm g = one.product(in_turn.data());
+          g.bias = nullptr;
+          if (!parts.empty()) g.beta = 1;
+          gemm(g, threads);
+          parts.push_back({one.k, g.a, g.b});
+        }
+        Gemm g = cases.front().product(at_once.data());
+        g.bias = nullptr;
+        g.past_caches = past_caches && beta == 0;
+        gemm_sum(g, parts, threads);
+        EXPECT_EQ(in_turn, at_once) << m << 'x' << n << " beta " << beta;
+      }
+}
+
 TEST(Gemm, PackedFactorIsStripsOfSixteenColumns) {
   test::ThreadedTiles threads(2);
   for (const auto& [k, n] :

@@ -1,0 +1,67 @@
+// Weight gradients of several micro-batches at once: which jobs run together, and their bits.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/small_gpt.h"
+#include "tune/make_plan.h"
+
+namespace weft {
+namespace {
+
+PlanConfig config_of(const char* schedule, int32_t group, const char* precision) {
+  PlanConfig config = test::small_gpt_config();
+  config.schedule = schedule;
+  config.group = group;
+  config.micro_batches = 13;
+  config.precision = precision;
+  return config;
+}
+
+// Job::together of each W of a rank.
+std::vector<int32_t> joined(const PlanConfig& config) {
+  const auto plan = make_plan(test::small_gpt(), config).take();
+  const RankProgram& program = plan->mode(Mode::train).ranks.front();
+  std::vector<int32_t> out;
+  for (const Job& job : program.jobs)
+    if (job.kind == JobKind::action &&
+        program.programs[static_cast<size_t>(job.program)].kind == Kind::W)
+      out.push_back(job.together);
+  return out;
+}
+
+TEST(Together, JobsOfAGroupThatFollowOneAnother) {
+  EXPECT_EQ(joined(config_of("1f1b-delayed-w", 5, "f32")),
+            (std::vector<int32_t>{5, 0, 0, 0, 0, 5, 0, 0, 0, 0, 3, 0, 0}));
+  EXPECT_EQ(joined(config_of("1f1b-delayed-w", 12, "f32")),
+            (std::vector<int32_t>{8, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1}));
+  EXPECT_EQ(joined(config_of("zb-h1", 0, "f32")), std::vector<int32_t>(13, 1));
+}
+
+// Groups of gradients have sums of their own.
+TEST(Together, NotIfARankHasSeveralGradientGroups) {
+  PlanConfig config = config_of("1f1b-delayed-w", 5, "f32");
+  config.gradient_groups = 4;
+  EXPECT_EQ(joined(config), std::vector<int32_t>(13, 1));
+}
+
+// Full steps, with a short micro-batch at the end, and with fewer micro-batches than the plan has.
+TEST(Together, ChangesNoBit) {
+  for (const char* precision : {"f32", "bf16"})
+    for (const int64_t samples : {39, 38, 20}) {
+      const auto model = test::small_gpt();
+      const test::Outcome expected =
+          test::train(model, config_of("1f1b", 0, precision), samples, 4);
+      for (const int32_t group : {1, 5, 12})
+        for (const int32_t ranks : {1, 3}) {
+          PlanConfig config = config_of("1f1b-delayed-w", group, precision);
+          config.ranks = ranks;
+          EXPECT_EQ(test::train(model, config, samples, 4, ranks), expected)
+              << precision << ", " << samples << " samples, group " << group << ", " << ranks
+              << " ranks";
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft
