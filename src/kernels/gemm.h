@@ -41,7 +41,7 @@ constexpr int64_t kGemmDepth = 768;
 // B.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
-  Factor a, b;
+  Factor a = {}, b = {};
   float* c = nullptr;
   int64_t stride = 0;  // of C
   float alpha = 1, beta = 0;
