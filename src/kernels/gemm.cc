@@ -126,6 +126,7 @@ void gemm_sum(const Gemm& product, std::span<const GemmPart> parts, Tiles& tiles
   const GemmSplit split = split_of_sum(product.m, product.n);
   for_tiles(tiles, split.count, [&](int tile) {
     for (size_t i = 0; i < parts.size(); ++i) {
+      if (i > 0 && parts[i].k == 0) continue;
       Gemm g = part_of(i);
       g.past_caches = false;  // the next part reads C
       gemm_tile(cut(g, split, tile));
