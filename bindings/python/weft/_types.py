@@ -489,7 +489,7 @@ class PresetInfo(NamedTuple):
 
 
 class NodeTimes(NamedTuple):
-    """Medians of a node for one micro-batch, and the size of its results."""
+    """Medians of a node for one micro-batch, and the size of its results as f32."""
     name: Optional[str]
     """Borrowed: valid as long as the profile"""
     forward_seconds: float

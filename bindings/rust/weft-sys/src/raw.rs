@@ -612,7 +612,7 @@ pub struct weft_profile_config {
     pub f32_nodes: *const c_char,
 }
 
-/// Medians of a node for one micro-batch, and the size of its results.
+/// Medians of a node for one micro-batch, and the size of its results as f32.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_node_times {
@@ -1247,7 +1247,7 @@ extern "C" {
     pub fn weft_model_add_linear(model: *mut weft_model, name: *const c_char, x: weft_value, out_features: i64, out: *mut weft_value, err: *mut weft_error) -> weft_status;
     /// Adds an op with one input and no settings: "relu", "gelu", "tanh", "softmax", ... `name` may be NULL. Thread: owner.
     pub fn weft_model_add_unary(model: *mut weft_model, name: *const c_char, op: *const c_char, x: weft_value, out: *mut weft_value, err: *mut weft_error) -> weft_status;
-    /// Adds an op with two inputs and no settings: "add", ..., also losses, of a result and its target. `name` may be NULL. Thread: owner.
+    /// Adds an op with two inputs and no settings: "add", ..., or a loss of a result and its target: "mse", ... `name` may be NULL. Thread: owner.
     pub fn weft_model_add_binary(model: *mut weft_model, name: *const c_char, op: *const c_char, a: weft_value, b: weft_value, out: *mut weft_value, err: *mut weft_error) -> weft_status;
     /// Adds layer normalization over the last dimension n of x, with epsilon 1e-5, NAME.weight [n], 1, and NAME.bias [n], 0. Thread: owner.
     pub fn weft_model_add_layer_norm(model: *mut weft_model, name: *const c_char, x: weft_value, out: *mut weft_value, err: *mut weft_error) -> weft_status;
