@@ -89,34 +89,29 @@ struct Chunk {
   int64_t row = kStrip, strip = 0;
 };
 
-// Deals the strips of a chunk to the tiles of the chunk before it. If there are few tiles, the
+// Deals what the next chunk reads evenly to the tiles of this one. If there are few tiles, the
 // processor's own prefetching is faster.
 class Fetch {
  public:
   Fetch() = default;
-  // `strips` from `data` on, `strip` floats apart, during `tiles` tiles.
-  Fetch(const float* data, int64_t strip, int64_t strips, int64_t tiles)
-      : data_(data), strip_(strip), left_(strips), step_(tiles / strips < 4 ? kStrip : kStrip / 2) {
-    if (tiles < 2 * strips) left_ = 0;
+  // `rows` of `row` floats, `stride` floats apart, during `pairs` times two of k.
+  Fetch(const float* data, int64_t rows, int64_t row, int64_t stride, int64_t pairs) {
+    const int64_t step = (rows * row + pairs - 1) / pairs;
+    if (step > kStrip) return;
+    const int64_t run = (row + step - 1) / step;
+    ahead_ = {data, step, run, run, stride - (run - 1) * step};
+    left_ = rows * run;
   }
 
   void next(TileArgs& t) {
-    t.ahead = nullptr;
-    if (left_ <= 0) return;
-    t.ahead = data_ + done_;
-    t.ahead_step = step_;
-    done_ += t.depth / 2 * step_;
-    if (done_ + kStrip < t.depth * kStrip) return;
-    done_ = 0;
-    --left_;
-    data_ += strip_;
+    if (left_ <= 0) ahead_ = {t.b, 0, 1, 1, 0};
+    left_ -= t.depth / 2;
+    t.ahead = &ahead_;
   }
 
  private:
-  const float* data_ = nullptr;
-  int64_t strip_ = 0, left_ = 0;
-  int64_t step_ = 0;  // floats per two of k
-  int64_t done_ = 0;  // floats of the strip at data_
+  Ahead ahead_;
+  int64_t left_ = 0;  // times two of k
 };
 
 class Block {
@@ -166,12 +161,20 @@ class Block {
   // What the tiles of chunk i fetch: the next chunk, or the first one of the next block.
   Fetch fetch_during(int64_t i) const {
     const bool last = i + 1 == chunks_.count;
-    if (!g_.packed_b || (last && from_ + depth_ >= g_.k)) return {};
     const int64_t next = last ? 0 : i + 1, from = last ? from_ + depth_ : from_;
+    const int64_t depth = HWY_MIN(kGemmDepth, g_.k - from);
+    if (depth <= 0 || !(g_.packed_b || buffers_.b)) return {};
     const int64_t tiles =
         Cut(g_.m, shape_.rows).count * Cut(chunks_.length(i), shape_.strips).count;
-    return {g_.packed_b + (chunks_.begin(next) * g_.k + from) * kStrip, g_.k * kStrip,
-            chunks_.length(next), tiles};
+    const int64_t pairs = tiles * HWY_MAX(1, depth_ / 2);
+    const int64_t first = chunks_.begin(next), strips = chunks_.length(next);
+    if (g_.packed_b)
+      return {g_.packed_b + (first * g_.k + from) * kStrip, strips, depth * kStrip, g_.k * kStrip,
+              pairs};
+    const int64_t column = first * kStrip, columns = HWY_MIN(strips * kStrip, g_.n - column);
+    if (g_.b.transposed)
+      return {g_.b.data + column * g_.b.stride + from, columns, depth, g_.b.stride, pairs};
+    return {g_.b.data + from * g_.b.stride + column, depth, columns, g_.b.stride, pairs};
   }
 
   // Rows begin .. begin + count of C, the columns of the chunk.

@@ -24,6 +24,13 @@ namespace HWY_NAMESPACE {
 
 constexpr int kStripVecs = static_cast<int>(kStrip / kLanes);
 
+// What later tiles read, fetched into the L2 cache: from `at` on, `step` floats per two of k; after
+// `left` times, and then after each `run`, `jump` floats instead. Tiles continue where others end.
+struct Ahead {
+  const float* at = nullptr;
+  int64_t step = 0, left = 1, run = 1, jump = 0;
+};
+
 // Element (r, p) of A lies at a + r * a_row + p * a_column, element (p, j) of B at b + p * b_row +
 // j / 16 * b_strip + j % 16.
 struct TileArgs {
@@ -39,8 +46,7 @@ struct TileArgs {
   const float* c_next;  // the C of the next tile, which is fetched; any address
   bool past_caches;     // C is aligned to vectors, and is not fetched
   float alpha;
-  const float* ahead;  // what later tiles read: fetched into the L2 cache, if not null,
-  int64_t ahead_step;  // this many floats per two of k
+  Ahead* ahead;
 };
 
 template <int Rows, int Strips>
@@ -68,19 +74,22 @@ void tile(const TileArgs& t) {
     b += t.b_row;
   };
   const int64_t pairs = t.depth / 2;
-  const float *c_next = t.c_next, *ahead = t.ahead ? t.ahead : t.b;
+  const float* c_next = t.c_next;
   const int64_t fetched_rows = t.past_caches ? 0 : Rows;
-  const int64_t ahead_step = t.ahead ? t.ahead_step : 0;
+  Ahead ahead = *t.ahead;
   for (int64_t i = 0; i < pairs; ++i) {
     if (i < fetched_rows) {
       WEFT_UNROLL for (int s = 0; s < Strips; ++s) __builtin_prefetch(c_next + s * kStrip, 1, 3);
       c_next += t.c_row;
     }
-    __builtin_prefetch(ahead, 0, 2);
-    ahead += ahead_step;
+    __builtin_prefetch(ahead.at, 0, 2);
+    const bool ends = --ahead.left == 0;
+    ahead.at += ends ? ahead.jump : ahead.step;
+    ahead.left = ends ? ahead.run : ahead.left;
     step();
     step();
   }
+  *t.ahead = ahead;
   if (t.depth % 2 != 0) step();
   const FloatVec alpha = hn::Set(d, t.alpha);
   const float* start = t.start;
