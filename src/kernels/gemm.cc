@@ -57,12 +57,15 @@ Gemm cut(const Gemm& g, const GemmSplit& split, int tile) {
   return part;
 }
 
-// Tiles of at most kKept elements, if the shorter side permits, and 8 or more of a large C.
-GemmSplit split_of_sum(int64_t m, int64_t n) {
+// Tiles of at most kKept elements, if the shorter side permits, and 8 or more of a large C. `k`: of
+// all parts.
+GemmSplit split_of_sum(int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kKept = 196608;
   GemmSplit split;
   split.rows = m > n;
   const int64_t length = std::max(m, n), other = std::max<int64_t>(1, std::min(m, n));
+  split.block = length;
+  if (work(m, n, k) < kWorthSplitting) return split;
   const int64_t most = std::max(kStrip, kKept / other / kStrip * kStrip);
   const int64_t even = (length / 8 + kStrip - 1) / kStrip * kStrip;
   split.block = std::min(most, std::max(even, kSmallest));
@@ -118,12 +121,19 @@ void gemm_sum(const Gemm& product, std::span<const GemmPart> parts, Tiles& tiles
     g.past_caches = false;
     return g;
   };
+  constexpr int64_t kLong = 256;  // parts that gain nothing, since they read C seldom
+  int64_t longest = 0, k = 0;
+  for (const GemmPart& part : parts) {
+    longest = std::max(longest, part.k);
+    k += part.k;
+  }
   // The bits of BLIS may depend on the tiles.
-  if (parts.size() == 1 || !gemm_is_fused()) {
-    for (size_t i = 0; i < parts.size(); ++i) gemm(part_of(i), tiles);
+  if (parts.size() == 1 || longest >= kLong || !gemm_is_fused()) {
+    for (size_t i = 0; i < parts.size(); ++i)
+      if (i == 0 || parts[i].k > 0) gemm(part_of(i), tiles);
     return;
   }
-  const GemmSplit split = split_of_sum(product.m, product.n);
+  const GemmSplit split = split_of_sum(product.m, product.n, k);
   for_tiles(tiles, split.count, [&](int tile) {
     for (size_t i = 0; i < parts.size(); ++i) {
       if (i > 0 && parts[i].k == 0) continue;
