@@ -108,18 +108,12 @@ class Account {
   std::map<std::pair<int32_t, int32_t>, size_t> kept_;  // first and last phase: which of the list
 };
 
-// The longest run of W of one stage.
-int32_t most_together(const Schedule& schedule) {
-  size_t most = 1;
-  for (const auto& row : schedule.rows) {
-    size_t run = 0;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const bool goes_on = i > 0 && row[i].stage == row[i - 1].stage && row[i - 1].kind == Kind::W;
-      run = row[i].kind != Kind::W ? 0 : goes_on ? run + 1 : 1;
-      most = std::max(most, run);
-    }
-  }
-  return static_cast<int32_t>(std::min(most, kMostTogether));
+// Of any order: replicas have parts of the row, and the order can change after memory was counted.
+int32_t most_together(const Schedule& train, int32_t micro_batches) {
+  const bool has_w = std::any_of(train.rows.begin(), train.rows.end(), [](const auto& row) {
+    return std::any_of(row.begin(), row.end(), [](const Action& a) { return a.kind == Kind::W; });
+  });
+  return has_w ? std::min(micro_batches, static_cast<int32_t>(kMostTogether)) : 1;
 }
 
 }  // namespace
@@ -128,7 +122,7 @@ Shapes::Shapes(const Model& model, const PlanConfig& config, const Schedule& tra
     : model_(&model),
       values_(config.values()),
       keeps_packed_(keeps_packed(config)),
-      together_(most_together(train)) {
+      together_(most_together(train, config.micro_batches)) {
   for (NodeId n = 0; n < static_cast<NodeId>(model.nodes().size()); ++n) {
     inferred_[0].push_back(model.infer(n, config.micro_batch_size));
     // Without a short micro-batch its shapes are not used, and an

@@ -51,7 +51,7 @@ class Shapes {
   const Model* model_ = nullptr;
   DType values_ = DType::f32;
   bool keeps_packed_ = false;
-  int32_t together_ = 1;  // the most micro-batches whose W run at once
+  int32_t together_ = 1;  // the most micro-batches whose W can run at once
   std::vector<Inferred> inferred_[2];
   std::vector<bool> by_rows_;  // per node: of its op, with bf16 values
 };

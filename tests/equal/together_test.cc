@@ -20,7 +20,10 @@ PlanConfig config_of(const char* schedule, int32_t group, const char* precision)
 
 // Job::together of each W of a rank.
 std::vector<int32_t> joined(const PlanConfig& config) {
-  const auto plan = make_plan(test::small_gpt(), config).take();
+  auto made = make_plan(test::small_gpt(), config);
+  EXPECT_TRUE(made.ok()) << made.status().text();
+  if (!made.ok()) return {};
+  const auto plan = made.take();
   const RankProgram& program = plan->mode(Mode::train).ranks.front();
   std::vector<int32_t> out;
   for (const Job& job : program.jobs)
@@ -43,6 +46,21 @@ TEST(Together, NotIfARankHasSeveralGradientGroups) {
   PlanConfig config = config_of("1f1b-delayed-w", 5, "f32");
   config.gradient_groups = 4;
   EXPECT_EQ(joined(config), std::vector<int32_t>(13, 1));
+}
+
+// Without the actions of micro-batch 7, which it does not have, replica 0 has seven W in a row.
+TEST(Together, OfAReplicaWithFewerMicroBatches) {
+  PlanConfig config = config_of("1f1b", 0, "bf16");
+  config.schedule_text =
+      "0F0 0F1 0F2 0F3 0F4 0F5 0F6 0F7 0I0 0I1 0I2 0I3 0I4 0I5 0I6 "
+      "0W0 0W1 0W2 0W3 0I7 0W4 0W5 0W6 0W7\n";
+  config.micro_batches = 15;
+  config.ranks = config.data = config.gradient_groups = 2;
+  EXPECT_EQ(joined(config), (std::vector<int32_t>{7, 0, 0, 0, 0, 0, 0}));
+  PlanConfig one = config;
+  one.schedule_text.clear();
+  const auto model = test::small_gpt();
+  EXPECT_EQ(test::train(model, config, 45, 4, 2), test::train_on_one_rank(model, one, 45, 4));
 }
 
 // Full steps, with a short micro-batch at the end, and with fewer micro-batches than the plan has.
