@@ -48,6 +48,7 @@ Gemm cut(const Gemm& g, const GemmSplit& split, int tile) {
     return part;
   }
   part.n = std::min(split.block, g.n - begin);
+  part.columns_after = std::min(split.block, g.n - begin - part.n);
   if (g.packed_b)
     part.packed_b += begin * g.k;
   else

@@ -48,6 +48,7 @@ struct Gemm {
   const float* packed_b = nullptr;  // B as pack() wrote it (packed.h); `b` is not read
   const float* bias = nullptr;      // n floats, for each row of C; only with beta 0
   bool past_caches = false;         // C is read much later, and is large; only with beta 0
+  int64_t columns_after = 0;        // of B, which the next product reads; n is whole strips then
 };
 
 void gemm(const Gemm& product, Tiles& tiles);

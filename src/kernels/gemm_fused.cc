@@ -158,20 +158,23 @@ class Block {
     return chunk;
   }
 
-  // What the tiles of chunk i fetch: the next chunk, or the first one of the next block.
+  // What the tiles of chunk i fetch: the next chunk, the first one of the next block, or the first
+  // one of the columns after those of the product.
   Fetch fetch_during(int64_t i) const {
-    const bool last = i + 1 == chunks_.count;
-    const int64_t next = last ? 0 : i + 1, from = last ? from_ + depth_ : from_;
+    const bool last = i + 1 == chunks_.count, ends = last && from_ + depth_ >= g_.k;
+    if (!(g_.packed_b || buffers_.b) || (ends && g_.columns_after == 0)) return {};
+    const int64_t next = last ? 0 : i + 1, first = ends ? strips_of(g_.n) : chunks_.begin(next);
+    const int64_t from = ends ? 0 : last ? from_ + depth_ : from_;
     const int64_t depth = HWY_MIN(kGemmDepth, g_.k - from);
-    if (depth <= 0 || !(g_.packed_b || buffers_.b)) return {};
     const int64_t tiles =
         Cut(g_.m, shape_.rows).count * Cut(chunks_.length(i), shape_.strips).count;
     const int64_t pairs = tiles * HWY_MAX(1, depth_ / 2);
-    const int64_t first = chunks_.begin(next), strips = chunks_.length(next);
+    const int64_t column = first * kStrip;
+    const int64_t columns =
+        HWY_MIN(chunks_.length(next) * kStrip, g_.n + g_.columns_after - column);
     if (g_.packed_b)
-      return {g_.packed_b + (first * g_.k + from) * kStrip, strips, depth * kStrip, g_.k * kStrip,
-              pairs};
-    const int64_t column = first * kStrip, columns = HWY_MIN(strips * kStrip, g_.n - column);
+      return {g_.packed_b + column * g_.k + from * kStrip, strips_of(columns), depth * kStrip,
+              g_.k * kStrip, pairs};
     if (g_.b.transposed)
       return {g_.b.data + column * g_.b.stride + from, columns, depth, g_.b.stride, pairs};
     return {g_.b.data + from * g_.b.stride + column, depth, columns, g_.b.stride, pairs};
