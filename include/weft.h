@@ -586,14 +586,14 @@ typedef struct weft_plan_config {
   uint64_t seed;              /**< Default: 0. */
   const weft_optimizer *optimizer;   /**< NULL: the defaults of weft_optimizer_init. Default: NULL. */
   uint32_t chunks;            /**< stages per rank; 0: the number that the schedule uses. Default: 0. */
-  uint32_t group;             /**< micro-batches per chunk (interleaved), 0: as many as ranks; per group of W (1f1b-delayed-w), 0: 4. Default: 0. */
+  uint32_t group;             /**< interleaved, interleaved-zb: micro-batches per chunk before the next chunk; 0: the number of ranks.
+                                   1f1b-delayed-w: micro-batches whose weight gradients follow one another; 0: 4. Default: 0. */
   uint32_t warm_up;           /**< 1f1b: forward actions before the first backward action, per later rank; 2 hides the latency of links;
                                    or WEFT_WARM_UP_AUTO. Default: 1. */
   uint32_t segment;           /**< asynchronous schedules: updates per step, each of micro_batches; a multiple of all stage_replicas.
                                    0: 16, or the next multiple. Default: 0. */
   const char *schedule_text;  /**< a written schedule, in the form of weft_plan_timetable; replaces schedule. Default: NULL. */
-  const char *recompute;      /**< activations that the backward pass recomputes: "none", "stage", "every:N" (nodes) or "auto". Default:
-                                   "none". */
+  const char *recompute;      /**< what the backward pass recomputes: "none", "stage", "every:N" (nodes) or "auto". Default: "none". */
   uint64_t memory_limit;      /**< bytes per rank, for recompute "auto" or WEFT_SPLIT_COST; 0: no limit. Default: 0. */
   const char *split_type;     /**< WEFT_SPLIT_TYPE: the name of an op. Default: NULL. */
   const weft_profile *profile;       /**< measured times; NULL: costs that the ops estimate. Default: NULL. */

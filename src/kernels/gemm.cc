@@ -122,18 +122,13 @@ void gemm_sum(const Gemm& product, std::span<const GemmPart> parts, Tiles& tiles
     g.past_caches = false;
     return g;
   };
-  constexpr int64_t kLong = 256;  // parts that gain nothing, since they read C seldom
-  int64_t longest = 0, k = 0;
-  for (const GemmPart& part : parts) {
-    longest = std::max(longest, part.k);
-    k += part.k;
-  }
   // The bits of BLIS may depend on the tiles.
-  if (parts.size() == 1 || longest >= kLong || !gemm_is_fused()) {
-    for (size_t i = 0; i < parts.size(); ++i)
-      if (i == 0 || parts[i].k > 0) gemm(part_of(i), tiles);
+  if (parts.size() == 1 || !gemm_is_fused()) {
+    for (size_t i = 0; i < parts.size(); ++i) gemm(part_of(i), tiles);
     return;
   }
+  int64_t k = 0;
+  for (const GemmPart& part : parts) k += part.k;
   const GemmSplit split = split_of_sum(product.m, product.n, k);
   for_tiles(tiles, split.count, [&](int tile) {
     for (size_t i = 0; i < parts.size(); ++i) {

@@ -94,7 +94,7 @@ struct Chunk {
 class Fetch {
  public:
   Fetch() = default;
-  // `rows` of `row` floats, `stride` floats apart, during `pairs` times two of k.
+  // `rows` of `row` floats, `stride` floats apart. The tiles of this chunk fetch `pairs` addresses.
   Fetch(const float* data, int64_t rows, int64_t row, int64_t stride, int64_t pairs) {
     const int64_t step = (rows * row + pairs - 1) / pairs;
     if (step > kStrip) return;
@@ -111,7 +111,7 @@ class Fetch {
 
  private:
   Ahead ahead_;
-  int64_t left_ = 0;  // times two of k
+  int64_t left_ = 0;  // addresses
 };
 
 class Block {
@@ -161,17 +161,18 @@ class Block {
   // What the tiles of chunk i fetch: the next chunk, the first one of the next block, or the first
   // one of the columns after those of the product.
   Fetch fetch_during(int64_t i) const {
-    const bool last = i + 1 == chunks_.count, ends = last && from_ + depth_ >= g_.k;
+    const bool last = i + 1 == chunks_.count;
+    const bool ends = last && from_ + depth_ >= g_.k;
     if (!(g_.packed_b || buffers_.b) || (ends && g_.columns_after == 0)) return {};
-    const int64_t next = last ? 0 : i + 1, first = ends ? strips_of(g_.n) : chunks_.begin(next);
+    const int64_t next = last ? 0 : i + 1;
+    const int64_t column = ends ? g_.n : chunks_.begin(next) * kStrip;
+    const int64_t columns =
+        HWY_MIN(chunks_.length(next) * kStrip, g_.n + g_.columns_after - column);
     const int64_t from = ends ? 0 : last ? from_ + depth_ : from_;
     const int64_t depth = HWY_MIN(kGemmDepth, g_.k - from);
     const int64_t tiles =
         Cut(g_.m, shape_.rows).count * Cut(chunks_.length(i), shape_.strips).count;
     const int64_t pairs = tiles * HWY_MAX(1, depth_ / 2);
-    const int64_t column = first * kStrip;
-    const int64_t columns =
-        HWY_MIN(chunks_.length(next) * kStrip, g_.n + g_.columns_after - column);
     if (g_.packed_b)
       return {g_.packed_b + column * g_.k + from * kStrip, strips_of(columns), depth * kStrip,
               g_.k * kStrip, pairs};

@@ -24,11 +24,14 @@ namespace HWY_NAMESPACE {
 
 constexpr int kStripVecs = static_cast<int>(kStrip / kLanes);
 
-// What later tiles read, fetched into the L2 cache: from `at` on, `step` floats per two of k; after
-// `left` times, and then after each `run`, `jump` floats instead. Tiles continue where others end.
+// Rows that later tiles read, fetched into the L2 cache, one address per two of k. Each tile
+// continues where the one before it ended.
 struct Ahead {
-  const float* at = nullptr;
-  int64_t step = 0, left = 1, run = 1, jump = 0;
+  const float* at = nullptr;  // the next address
+  int64_t step = 0;           // floats between addresses in a row
+  int64_t left = 1;           // addresses left in this row,
+  int64_t run = 1;            // and those of a whole row
+  int64_t jump = 0;           // floats from the last address of a row to the next row
 };
 
 // Element (r, p) of A lies at a + r * a_row + p * a_column, element (p, j) of B at b + p * b_row +

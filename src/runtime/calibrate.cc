@@ -134,9 +134,9 @@ class Recorded {
     const uint64_t first = std::next(begins_.begin(), kUncounted)->first;
     for (const auto& [step, spans] : ranks_[rank])
       for (const TraceSpan* span : spans) {
+        if (step < first) continue;
         const Job& job = jobs[static_cast<size_t>(span->job)];
         const double seconds = static_cast<double>(span->time.end - span->time.begin) * 1e-9;
-        if (step < first) continue;
         // Jobs that ran at once share the time of the first.
         for (int32_t i = 0; i < job.together; ++i) visit(job, seconds / job.together);
       }

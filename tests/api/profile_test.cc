@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "api/drivers.h"
+#include "api/low_rank_model.h"
 #include "api/square_op.h"
 
 namespace {
@@ -296,11 +297,12 @@ class RunProfileTest : public ProfileTest {
           << err.text;
   }
 
-  static int64_t forward_of(const weft_profile* profile, const char* name) {
+  static weft_node_times times_of(const ProfilePtr& profile, const char* name) {
     weft_node_times times = sized<weft_node_times>();
-    for (uint32_t i = 0; weft_profile_node(profile, i, &times) == WEFT_OK; ++i)
-      if (std::strcmp(times.name, name) == 0) return times.forward_ns;
-    return -1;
+    for (uint32_t i = 0; weft_profile_node(profile.get(), i, &times) == WEFT_OK; ++i)
+      if (std::strcmp(times.name, name) == 0) return times;
+    ADD_FAILURE() << "the profile has no node " << name;
+    return sized<weft_node_times>();
   }
 
   // The median of the times from the begin of a step to that of the next one, without those of the
@@ -344,7 +346,7 @@ TEST_F(RunProfileTest, HasTheTimesOfTheRun) {
   ASSERT_EQ(weft_run_profile(ranks.run.get(), profile_.get(), &out, &err), WEFT_OK) << err.text;
   const ProfilePtr adjusted(out);
   // Other nodes of its stage take nearly nothing.
-  EXPECT_GT(forward_of(adjusted.get(), "squares"), 15'000'000);
+  EXPECT_GT(times_of(adjusted, "squares").forward_ns, 15'000'000);
   const PlanPtr plan = two_stages(adjusted.get());
   weft_prediction* made = nullptr;
   ASSERT_EQ(weft_plan_simulate(plan.get(), 0, &made, &err), WEFT_OK) << err.text;
@@ -364,7 +366,28 @@ TEST_F(RunProfileTest, HasTheTimesOfRanksInOtherProcesses) {
   Error err;
   ASSERT_EQ(weft_run_profile(ranks.run.get(), profile_.get(), &out, &err), WEFT_OK) << err.text;
   const ProfilePtr adjusted(out);
-  EXPECT_GT(forward_of(adjusted.get(), "squares"), 0);
+  EXPECT_GT(times_of(adjusted, "squares").forward_ns, 0);
+}
+
+// A trace has the time of a group in its first micro-batch.
+TEST_F(RunProfileTest, DividesTheTimeOfWeightGradientsThatRanAtOnce) {
+  weft_op op = low_rank_op();
+  op.backward_params = [](const weft_op_call* call) -> int32_t {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    return LowRank::backward_params(call);
+  };
+  model_ = low_rank_model(op);
+  profile_ = measure(model_, 2);
+  weft_plan_config config = plan_config(1, 4, 2);
+  config.schedule = "1f1b-delayed-w";
+  config.profile = profile_.get();
+  const RunPtr run = start(model_, config);
+  milliseconds = 5;
+  steps(run.get(), 6);
+  weft_profile* out = nullptr;
+  Error err;
+  ASSERT_EQ(weft_run_profile(run.get(), profile_.get(), &out, &err), WEFT_OK) << err.text;
+  EXPECT_GT(times_of(ProfilePtr(out), "second").weight_ns, 4'000'000);
 }
 
 TEST_F(RunProfileTest, IsRefusedWithoutRecordedSteps) {

@@ -48,19 +48,33 @@ TEST(Together, NotIfARankHasSeveralGradientGroups) {
   EXPECT_EQ(joined(config), std::vector<int32_t>(13, 1));
 }
 
-// Without the actions of micro-batch 7, which it does not have, replica 0 has seven W in a row.
+// Without the actions of micro-batch 7, which it does not have, replica 0 has seven W in a row, and
+// scratch memory for them.
 TEST(Together, OfAReplicaWithFewerMicroBatches) {
   PlanConfig config = config_of("1f1b", 0, "bf16");
-  config.schedule_text =
-      "0F0 0F1 0F2 0F3 0F4 0F5 0F6 0F7 0I0 0I1 0I2 0I3 0I4 0I5 0I6 "
-      "0W0 0W1 0W2 0W3 0I7 0W4 0W5 0W6 0W7\n";
   config.micro_batches = 15;
+  config.micro_batch_size = 1;
+  config.short_size = 0;
   config.ranks = config.data = config.gradient_groups = 2;
-  EXPECT_EQ(joined(config), (std::vector<int32_t>{7, 0, 0, 0, 0, 0, 0}));
-  PlanConfig one = config;
-  one.schedule_text.clear();
   const auto model = test::small_gpt();
-  EXPECT_EQ(test::train(model, config, 45, 4, 2), test::train_on_one_rank(model, one, 45, 4));
+  const test::Outcome expected = test::train_on_one_rank(model, config, 15, 4);
+  config.schedule_text =
+      "0F0 0F1 0F2 0F3 0F4 0F5 0F6 0I0 0I1 0I2 0I3 0I4 0I5 0I6 "
+      "0W0 0W1 0F7 0W2 0W3 0W4 0I7 0W5 0W6 0W7\n";
+  EXPECT_EQ(joined(config), (std::vector<int32_t>{7, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(test::train(model, config, 15, 4, 2), expected);
+  const auto plan = make_plan(model, config).take();
+  const RankProgram& program = plan->mode(Mode::train).ranks.front();
+  for (const ActionProgram& action : program.programs)
+    for (const ProgramCall& call : action.calls) {
+      const Node& node = plan->model->node(call.node);
+      if (action.kind != Kind::W || !node.op->multiplies_weight() || !call.scratch) continue;
+      const int64_t needed = node.op->bf16_scratch(
+          call.in.front().desc[0], plan->model->param(node.weights.front()).desc(), 7);
+      EXPECT_LE(call.scratch.offset + needed,
+                program.rings[static_cast<size_t>(call.scratch.ring)].stride)
+          << node.name;
+    }
 }
 
 // Full steps, with a short micro-batch at the end, and with fewer micro-batches than the plan has.

@@ -320,7 +320,9 @@ class PlanOptions(TypedDict, total=False):
     chunks: int
     """Stages per rank; 0: the number that the schedule uses. Default: 0."""
     group: int
-    """Micro-batches per chunk (interleaved), 0: as many as ranks; per group of W (1f1b-delayed-w), 0: 4. Default: 0."""
+    """Interleaved, interleaved-zb: micro-batches per chunk before the next chunk; 0: the number of ranks. 1f1b-delayed-w: micro-batches
+    whose weight gradients follow one another; 0: 4. Default: 0.
+    """
     warm_up: int
     """1f1b: forward actions before the first backward action, per later rank; 2 hides the latency of links; or WEFT_WARM_UP_AUTO. Default:
     1.
@@ -332,7 +334,7 @@ class PlanOptions(TypedDict, total=False):
     schedule_text: Optional[str]
     """A written schedule, in the form of weft_plan_timetable; replaces schedule. Default: NULL."""
     recompute: Optional[str]
-    """Activations that the backward pass recomputes: "none", "stage", "every:N" (nodes) or "auto". Default: "none"."""
+    """What the backward pass recomputes: "none", "stage", "every:N" (nodes) or "auto". Default: "none"."""
     memory_limit: int
     """Bytes per rank, for recompute "auto" or WEFT_SPLIT_COST; 0: no limit. Default: 0."""
     split_type: Optional[str]

@@ -719,7 +719,7 @@ pub struct weft_plan_config {
     pub optimizer: *const weft_optimizer,
     /// stages per rank; 0: the number that the schedule uses. Default: 0.
     pub chunks: u32,
-    /// micro-batches per chunk (interleaved), 0: as many as ranks; per group of W (1f1b-delayed-w), 0: 4. Default: 0.
+    /// interleaved, interleaved-zb: micro-batches per chunk before the next chunk; 0: the number of ranks. 1f1b-delayed-w: micro-batches whose weight gradients follow one another; 0: 4. Default: 0.
     pub group: u32,
     /// 1f1b: forward actions before the first backward action, per later rank; 2 hides the latency of links; or WEFT_WARM_UP_AUTO. Default: 1.
     pub warm_up: u32,
@@ -727,7 +727,7 @@ pub struct weft_plan_config {
     pub segment: u32,
     /// a written schedule, in the form of weft_plan_timetable; replaces schedule. Default: NULL.
     pub schedule_text: *const c_char,
-    /// activations that the backward pass recomputes: "none", "stage", "every:N" (nodes) or "auto". Default: "none".
+    /// what the backward pass recomputes: "none", "stage", "every:N" (nodes) or "auto". Default: "none".
     pub recompute: *const c_char,
     /// bytes per rank, for recompute "auto" or WEFT_SPLIT_COST; 0: no limit. Default: 0.
     pub memory_limit: u64,
