@@ -36,6 +36,20 @@ void scale(const float* x, float factor, float* out, int64_t n) {
   map1(x, out, n, [f](FloatVec v) HWY_ATTR { return hn::Mul(v, f); });
 }
 
+void add_zero(float* x, int64_t n) {
+  const FloatTag d;
+  const BitsTag bits;
+  const auto negative = hn::Set(bits, 0x80000000u);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hwy::Prefetch(x + i + kFetchAhead);
+    const FloatVec value = hn::LoadU(d, x + i);
+    if (!hn::AllFalse(bits, hn::Eq(hn::BitCast(bits, value), negative)))
+      hn::StoreU(hn::Add(value, hn::Zero(d)), d, x + i);
+  }
+  for (; i < n; ++i) x[i] += 0.0f;
+}
+
 void clear_past_caches(float* out, int64_t n) {
   const FloatTag d;
   int64_t i = 0;
@@ -76,6 +90,7 @@ HWY_EXPORT(add);
 HWY_EXPORT(sub);
 HWY_EXPORT(mul);
 HWY_EXPORT(div);
+HWY_EXPORT(add_zero);
 HWY_EXPORT(clear_past_caches);
 HWY_EXPORT(scale);
 HWY_EXPORT(scaled_difference);
@@ -94,6 +109,7 @@ void sub(const float* a, const float* b, float* out, int64_t n) {
 void div(const float* a, const float* b, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(div)(a, b, out, n);
 }
+void add_zero(float* x, int64_t n) { HWY_DYNAMIC_DISPATCH(add_zero)(x, n); }
 void clear_past_caches(float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(clear_past_caches)(out, n); }
 void scale(const float* x, float factor, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(scale)(x, factor, out, n);

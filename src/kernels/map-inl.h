@@ -31,6 +31,9 @@ using HalfTag = hn::Rebind<Bf16, FloatTag>;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 constexpr int64_t kFolds = 32;
 constexpr int64_t kFoldVecs = kFolds / kLanes;
+// Floats between what is used and what is fetched, of large tensors: the processor itself fetches
+// too late.
+constexpr int64_t kFetchAhead = 512;
 
 HWY_INLINE FloatVec constant(float value) { return hn::Set(FloatTag(), value); }
 

@@ -45,16 +45,13 @@ HWY_INLINE AdamVecs adam_vector(AdamVecs x, FloatVec grad, const AdamStep& step)
           v};
 }
 
-// Floats between what is used and what is fetched: the processor itself fetches too late.
-constexpr int64_t kAhead = 512;
-
 void adam(float* w, const float* grad, float* m, float* v, int64_t n, const AdamStep& shared) {
   const FloatTag d;
   const AdamStep step = shared;
   const float* const read[] = {w, grad, m, v};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (const float* x : read) __builtin_prefetch(x + i + kAhead, 0, 2);
+    for (const float* x : read) __builtin_prefetch(x + i + kFetchAhead, 0, 2);
     const AdamVecs y = adam_vector({hn::LoadU(d, w + i), hn::LoadU(d, m + i), hn::LoadU(d, v + i)},
                                    hn::LoadU(d, grad + i), step);
     hn::StoreU(y.w, d, w + i);
@@ -89,7 +86,7 @@ double sum_of_squares(const float* x, int64_t n) {
   };
   int64_t i = 0;
   for (; i + kPartials <= n; i += kPartials) {
-    hwy::Prefetch(x + i + kAhead);
+    hwy::Prefetch(x + i + kFetchAhead);
     take(x + i);
   }
   if (i < n) {

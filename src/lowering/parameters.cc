@@ -109,6 +109,19 @@ bool only_packed(const Model& model, const PlanConfig& config, ParamId param, DT
          (uses.forms.size() == 1 || (uses.forms.size() == 2 && uses.all_pay));
 }
 
+// Whether only W changes an accumulator, and only some of its rows. Sums of other replicas and uses
+// are added to the one where the gradient ends, or the gradient arrives there.
+bool is_by_rows(const Model& model, const ResidentParam& resident, const ResidentTensor& t,
+                int32_t replicas) {
+  if (!t.local || t.run >= 0 || (resident.owned && replicas > 1)) return false;
+  const bool is_gradient = resident.updated && t.sum == resident.of(Role::accumulator).back().sum;
+  if (is_gradient && !(resident.owned && t.sum == 0)) return false;
+  const Param& param = model.param(resident.param);
+  return std::all_of(param.uses.begin(), param.uses.end(), [&](const Param::Use& use) {
+    return use.sum != t.sum || model.node(use.node).op->adds_rows();
+  });
+}
+
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
                              bool owned, const LocalUses& uses, const Replica& replica) {
   const std::vector<bool>& local = uses.sums;
@@ -146,6 +159,8 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
     out.tensors.push_back(
         {.role = Role::squares, .desc = {DType::f64, {norm_blocks(desc.elements())}}});
   set_runs(*replica.runs, out);
+  for (ResidentTensor& t : out.tensors)
+    t.by_rows = t.role == Role::accumulator && is_by_rows(model, out, t, replica.count);
   return out;
 }
 

@@ -76,6 +76,7 @@ class Embedding final : public Op {
 
   bool differentiable(int) const override { return false; }
   bool copies_weight() const override { return true; }
+  bool adds_rows() const override { return true; }
   Uses uses_weight(const Attrs& attrs) const override {
     return {.in = positions(attrs) ? 0u : 1u, .out = false, .stash = false};
   }
@@ -109,6 +110,8 @@ class Embedding final : public Op {
   Status weight_grad(const Call& call) const override {
     WEFT_TRY(check_indices(call));
     const int64_t width = call.acc.desc.shape[1], rows = call.in[0].desc.elements();
+    for (int64_t i = 0; i < rows && call.rows; ++i)
+      if (const int64_t row = row_of(call, i); row >= 0) call.rows->insert(row);
     for_ranges(*call.tiles, width, kColumns, [&](int64_t begin, int64_t end) {
       for (int64_t i = 0; i < rows; ++i) {
         const int64_t row = row_of(call, i);

@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "kernels/packed_elements.h"
 #include "kernels/tiles.h"
+#include "tensor/row_set.h"
 #include "tensor/shape.h"
 
 namespace weft {
@@ -143,6 +144,7 @@ struct Call {
       din;   // I: one per input; null data if no gradient is needed. Written, never added to.
   View acc;  // W: of weight `weight`; added to
   bool begins_sum = false;  // W: acc holds no sum yet, and is written; see Op::writes_sum
+  RowSet* rows = nullptr;   // W: where to note rows of acc, see Op::adds_rows; null: nowhere
   int weight = 0;
   // Weight 0 as the call multiplies by it, packed (kernels/packed.h; for bf16 tensors
   // kernels/bf16_pack.h), and then read instead of the view; null: it is not packed, and no tensor
@@ -194,6 +196,8 @@ class Op {
     (void)weight;
     return false;
   }
+  // Whether W adds to some rows of acc only. It notes these in Call::rows before it adds.
+  virtual bool adds_rows() const { return false; }
   // May the weights receive gradients?
   virtual bool trains_weights() const { return true; }
   virtual Uses uses_input(const Attrs& attrs) const {

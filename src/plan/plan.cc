@@ -56,7 +56,10 @@ Place ResidentParam::value() const {
 
 Place ResidentParam::gradient() const {
   for (const auto role : {ResidentTensor::Role::gradient, ResidentTensor::Role::accumulator})
-    if (const auto found = of(role); updated && !found.empty()) return found.front().place;
+    if (const auto found = of(role); updated && !found.empty())
+      return std::partition_point(found.begin(), found.end(),
+                                  [&](const ResidentTensor& t) { return t.sum < found.back().sum; })
+          ->place;
   return {};
 }
 

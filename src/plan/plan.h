@@ -277,7 +277,7 @@ struct ResidentTensor {
     packed,       // for products: a copy of the value, or the form in which it is stored
     gradient,     // the owner's, where accumulators are not kept
     accumulator,  // of a sum of gradients in one replica. The owner has those of all; if they
-                  // are kept, the first is where the gradient ends
+                  // are kept, the first one of the last sum is where the gradient ends
     state,        // of the optimizer; of a rank that updates the parameter
     squares,      // partial sums for the norm, on the owner
   };
@@ -289,6 +289,7 @@ struct ResidentTensor {
       true;  // accumulator: the uses are on this rank; false: that of another rank lands here
   int32_t count = 1;  // accumulator: sums, one behind the other; see GroupSums
   int32_t run = -1;   // accumulator: that shares its place with those of other runs; -1: it is kept
+  bool by_rows = false;  // accumulator: only W changes it, and some rows of it; see Op::adds_rows
   bool transposed = false;  // packed: of the transpose
   Place place = {};
 

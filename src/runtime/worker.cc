@@ -74,7 +74,12 @@ void Worker::bind() {
       out.push_back({arena_.data() + o.place.offset, o.desc.front()});
     return out;
   };
-  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) set_packed(p, false);
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    set_packed(p, false);
+    for (const ResidentTensor& t : p.tensors)
+      if (t.by_rows)
+        rows_[t.place.offset].assign(static_cast<size_t>(t.count), RowSet(t.desc.shape[0]));
+  }
   for (const ModePlan& mode : plan_->modes) {
     if (!mode.present) continue;
     for (size_t v = 0; v < 2; ++v)
@@ -157,6 +162,9 @@ Worker::ParamMemory Worker::param(ParamId id) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
     if (p.param == id) {
       set_packed(p, false);  // the caller may write
+      for (const ResidentTensor& t : p.tensors)
+        if (t.by_rows)
+          for (RowSet& rows : rows_.at(t.place.offset)) rows.insert_all();
       ParamMemory out = memory_of(p);
       out.initial = &initial_;
       return out;
@@ -427,6 +435,7 @@ Call Worker::make_call(const StepDescriptor& step, const RankProgram& program,
               .din = bound.din,
               .acc = bound.acc,
               .begins_sum = writes,
+              .rows = call.acc.place ? rows_at(call.acc.place, sums.depth()) : nullptr,
               .weight = std::max(call.weight, 0),
               .packed = packed_weight(program, call, bound, micro_batch),
               .stored = bound.stored,

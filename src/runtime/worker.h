@@ -156,13 +156,16 @@ class Worker {
   const WeightVersions& versions() const { return plan_->versions[static_cast<size_t>(rank_)]; }
   // One of the sums of an accumulator, see GroupSums.
   float* sum_at(const PlacedOperand& accumulator, int32_t depth) const;
+  // The rows of one of them that may not be +0; null: not noted.
+  RowSet* rows_at(const Place& accumulator, int32_t depth);
+  void clear(const Place& accumulator, const Desc& desc, int32_t depth);
   void clear(const PlacedOperand& accumulator, int32_t depth);
   void fold(const PlacedOperand& accumulator, int32_t depth);
   void clear_run(const ActionProgram& action);
   void clear(const StepDescriptor& step);
   void reduce(const Bucket& bucket, int32_t update, int32_t parts);
   void add_sums(const ResidentParam& p, const Bucket::Part& part, float* gradient, int64_t begin,
-                int64_t count) const;
+                int64_t count);
   void update_weights(uint64_t step, uint64_t made, int32_t from, int32_t to, double scale);
   void make_first(int32_t version);
   void run_update(const StepDescriptor& step, int32_t update, double scale);
@@ -177,6 +180,8 @@ class Worker {
   // By place: the accumulators that are kept and to which calls add. True: the next call begins the
   // sum; the memory still contains an earlier one.
   std::map<int64_t, bool> empty_;
+  // By place and depth, of accumulators whose calls note rows: see rows_at().
+  std::map<int64_t, std::vector<RowSet>> rows_;
   std::span<Worker* const> local_;
   std::mutex feed_mutex_;  // batch_: held while a job copies from it
   const Batch* batch_ = nullptr;

@@ -1,5 +1,8 @@
 // How a worker adds gradients, and how it updates weights.
+#include <algorithm>
+
 #include "engine/steps.h"
+#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/ranges.h"
 #include "runtime/tensor_loops.h"
@@ -7,19 +10,57 @@
 
 namespace weft {
 
+namespace {
+
+// Adds elements begin to end - 1 of these rows.
+void add_rows(const RowSet& rows, const float* from, float* to, int64_t width, int64_t begin,
+              int64_t end) {
+  rows.each(begin / width, (end + width - 1) / width, [&](int64_t row) {
+    const int64_t at = std::max(begin, row * width);
+    kernels::add(from + at, to + at, to + at, std::min(end, (row + 1) * width) - at);
+  });
+}
+
+}  // namespace
+
 float* Worker::sum_at(const PlacedOperand& accumulator, int32_t depth) const {
   if (!accumulator.place) return nullptr;
   return reinterpret_cast<float*>(arena_.data() + accumulator.place.offset +
                                   depth * padded_bytes(accumulator.desc[0]));
 }
 
+RowSet* Worker::rows_at(const Place& place, int32_t depth) {
+  const auto found = rows_.find(place.offset);
+  return found == rows_.end() ? nullptr : &found->second[static_cast<size_t>(depth)];
+}
+
+void Worker::clear(const Place& place, const Desc& desc, int32_t depth) {
+  const int64_t n = desc.elements();
+  auto* sum = reinterpret_cast<float*>(arena_.data() + place.offset + depth * padded_bytes(desc));
+  RowSet* rows = rows_at(place, depth);
+  if (!rows) return clear_tensor(tiles_, sum, n);
+  const int64_t width = desc.shape.last();
+  for_ranges(tiles_, n / width, tile_rows(width), [&](int64_t begin, int64_t end) {
+    rows->each(begin, end, [&](int64_t row) { std::fill_n(sum + row * width, width, 0.0f); });
+  });
+  rows->clear();
+}
+
 void Worker::clear(const PlacedOperand& accumulator, int32_t depth) {
-  clear_tensor(tiles_, sum_at(accumulator, depth), accumulator.desc[0].elements());
+  clear(accumulator.place, accumulator.desc[0], depth);
 }
 
 void Worker::fold(const PlacedOperand& accumulator, int32_t depth) {
+  const Desc& desc = accumulator.desc[0];
+  const float* above = sum_at(accumulator, depth);
   float* below = sum_at(accumulator, depth - 1);
-  add_tensors(tiles_, sum_at(accumulator, depth), below, below, accumulator.desc[0].elements());
+  const RowSet* rows = rows_at(accumulator.place, depth);
+  if (!rows) return add_tensors(tiles_, above, below, below, desc.elements());
+  const int64_t width = desc.shape.last();
+  for_ranges(tiles_, desc.elements() / width, tile_rows(width), [&](int64_t begin, int64_t end) {
+    add_rows(*rows, above, below, width, begin * width, end * width);
+  });
+  rows_at(accumulator.place, depth - 1)->insert(*rows);
 }
 
 // The contribution of a replica without a micro-batch.
@@ -36,15 +77,13 @@ void Worker::clear(const StepDescriptor& step) {
       if (t.local && t.run < 0) {
         const auto empty = empty_.find(t.place.offset);
         if (empty != empty_.end()) empty->second = has_any;
-        if (empty == empty_.end() || !has_any)
-          clear_tensor(tiles_, reinterpret_cast<float*>(arena_.data() + t.place.offset),
-                       t.desc.elements());
+        if (empty == empty_.end() || !has_any) clear(t.place, t.desc, 0);
       }
 }
 
 // The accumulators of a sum are added as a tree over the replicas. These totals are then added from
 // the last to the first, and the result is the gradient, or that of `parts` parts, of which the
-// gradient is the mean. In place, except for gradients whose accumulators are not kept.
+// gradient is the mean.
 void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
   size_t sum = static_cast<size_t>(update) * owned_;
   auto part = bucket.parts.begin();
@@ -70,27 +109,34 @@ void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
   }
 }
 
-// Elements begin .. begin + count - 1.
+// Elements begin .. begin + count - 1. The gradient of accumulators that are kept is in that of the
+// last sum.
 void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part, float* gradient,
-                      int64_t begin, int64_t count) const {
+                      int64_t begin, int64_t count) {
   const auto accumulators = p.of(ResidentTensor::Role::accumulator);
   const int32_t replicas = plan_->replicas_at(rank_);
   const auto sums = static_cast<int32_t>(accumulators.size()) / replicas;
-  const bool kept = accumulators.front().run < 0;
-  const auto acc = [&](int32_t sum, int32_t replica) {
-    const Place& place = accumulators[static_cast<size_t>(sum * replicas + replica)].place;
-    return reinterpret_cast<float*>(arena_.data() + place.offset) + begin;
+  const auto place = [&](int32_t sum, int32_t replica) {
+    return accumulators[static_cast<size_t>(sum * replicas + replica)].place;
   };
-  // From this sum on.
-  const auto total_from = [&](int32_t sum) { return kept ? acc(sum, 0) : gradient + begin; };
+  const auto acc = [&](int32_t sum, int32_t replica) {
+    return reinterpret_cast<float*>(arena_.data() + place(sum, replica).offset);
+  };
   for (int32_t sum = part.end - 1; sum >= part.first; --sum) {
     const bool last = sum + 1 == sums;
     add_tree(0, replicas, [&](int32_t from, int32_t to) {
       const bool whole = to == 0 && from == right_half(0, replicas);
-      kernels::add(acc(sum, from), acc(sum, to), whole && last ? total_from(sum) : acc(sum, to),
-                   count);
+      kernels::add(acc(sum, from) + begin, acc(sum, to) + begin,
+                   (whole && last ? gradient : acc(sum, to)) + begin, count);
     });
-    if (!last) kernels::add(total_from(sum + 1), acc(sum, 0), total_from(sum), count);
+    if (last) continue;
+    if (const RowSet* rows = rows_at(place(sum, 0), 0)) {
+      kernels::add_zero(gradient + begin, count);
+      add_rows(*rows, acc(sum, 0), gradient, accumulators.front().desc.shape.last(), begin,
+               begin + count);
+    } else {
+      kernels::add(gradient + begin, acc(sum, 0) + begin, gradient + begin, count);
+    }
   }
 }
 

@@ -52,7 +52,7 @@ StepBytes step_bytes(const Plan& plan, int32_t rank) {
     const auto bytes = static_cast<double>(p.tensors.front().desc.bytes());
     const auto accumulators = p.of(ResidentTensor::Role::accumulator);
     double local = 0;
-    for (const ResidentTensor& t : accumulators) local += t.local && t.run < 0;
+    for (const ResidentTensor& t : accumulators) local += t.local && t.run < 0 && !t.by_rows;
     out.clear += bytes * local;
     if (!p.updated) continue;
     // Gradient read; weight and state read and written; packed forms written.
@@ -68,8 +68,13 @@ double reduced_bytes(const Plan& plan, int32_t rank, const Bucket& bucket) {
   double out = 0;
   for (const Bucket::Part& part : bucket.parts) {
     const ResidentParam& p = resident_of(plan, rank, part.param);
-    const auto sums = p.of(ResidentTensor::Role::accumulator).back().sum + 1;
-    const auto added = (part.end - part.first) * plan.replicas_at(rank) - (part.end == sums);
+    const auto accumulators = p.of(ResidentTensor::Role::accumulator);
+    const int32_t replicas = plan.replicas_at(rank);
+    int32_t added = 0;
+    for (int32_t sum = part.first; sum < part.end; ++sum)
+      if (!accumulators[static_cast<size_t>(sum * replicas)].by_rows) added += replicas;
+    // The first one begins the total.
+    if (part.end > accumulators.back().sum) added = std::max(0, added - 1);
     out += static_cast<double>(p.tensors.front().desc.bytes()) * ((part.first == 0) + 3 * added);
   }
   return out;

@@ -348,7 +348,6 @@ Status DigestWorker::add_sums(const ResidentParam& p, const Bucket::Part& part) 
   const auto accumulators = p.of(Role::accumulator);
   const int32_t replicas = plan_->replicas_at(rank_);
   const auto sums = static_cast<int32_t>(accumulators.size()) / replicas;
-  const bool kept = accumulators.front().run < 0;
   Status status;
   const auto at = [&](int32_t sum, int32_t replica) {
     return accumulators[static_cast<size_t>(sum * replicas + replica)].place.offset;
@@ -358,10 +357,11 @@ Status DigestWorker::add_sums(const ResidentParam& p, const Bucket::Part& part) 
       if (status.ok()) status = fold(at(sum, from), at(sum, to), bytes);
     });
     WEFT_TRY(std::move(status));
-    if (sum + 1 < sums)
-      WEFT_TRY(fold(kept ? at(sum + 1, 0) : p.gradient().offset, at(sum, 0), bytes));
-    if (kept) continue;
-    WEFT_TRY_ASSIGN(const Digest total, read(at(sum, 0), bytes, "gradient"));
+    WEFT_TRY_ASSIGN(Digest total, read(at(sum, 0), bytes, "gradient"));
+    if (sum + 1 < sums) {
+      WEFT_TRY_ASSIGN(const Digest later, read(p.gradient().offset, bytes, "gradient"));
+      total = Provenance::add(later, total);
+    }
     write(p.gradient().offset, bytes, total);
   }
   return {};

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "support/simd_targets.h"
@@ -24,6 +25,20 @@ TEST(Elementwise, ClearsItsElementsOnly) {
         for (int64_t i = 0; i < 128; ++i)
           ASSERT_EQ(x[i], i >= begin && i < begin + count ? 0 : 1) << begin << " + " << count;
       }
+  });
+}
+
+TEST(Elementwise, AddsZero) {
+  test::for_each_target([](int64_t) {
+    for (const int64_t count : {1, 15, 16, 70}) {
+      std::vector<float> x(128, -0.0f);
+      for (size_t i = 0; i < x.size(); i += 3) x[i] = -1;
+      add_zero(x.data(), count);
+      for (size_t i = 0; i < x.size(); ++i) {
+        ASSERT_EQ(x[i], i % 3 == 0 ? -1 : 0);
+        ASSERT_EQ(std::signbit(x[i]), i % 3 == 0 || static_cast<int64_t>(i) >= count) << i;
+      }
+    }
   });
 }
 
