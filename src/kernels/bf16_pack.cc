@@ -122,6 +122,17 @@ HWY_INLINE void write_chunk(const PackBf16<T>& g, const Pairs& pairs, Bf16* out)
     hn::Stream(hn::Load(d, pairs.at + i), d, to + i);
 }
 
+template <typename T>
+HWY_INLINE Bf16* chunk_at(const PackBf16<T>& g, int64_t panel, int64_t chunk) {
+  return g.out + panel * bf16_panel_elements(g.whole_k) + chunk * kSide * kSide;
+}
+
+// The transpose of a chunk of the source.
+HWY_INLINE void turn(const Square& square, Pairs& pairs) {
+  transpose_pairs(square.at[0], kSide, pairs.at);
+  transpose_pairs(square.at[kPairs], kSide, pairs.at + kPairs * kPairs);
+}
+
 // One chunk of one panel.
 template <typename T>
 HWY_INLINE void pack_chunk(const PackBf16<T>& g, int64_t panel, int64_t chunk) {
@@ -131,15 +142,14 @@ HWY_INLINE void pack_chunk(const PackBf16<T>& g, int64_t panel, int64_t chunk) {
   Pairs pairs;
   if (g.transposed) {
     read_square(g.b + j * g.stride + p, g.stride, columns, depth, square);
-    transpose_pairs(square.at[0], kSide, pairs.at);
-    transpose_pairs(square.at[kPairs], kSide, pairs.at + kPairs * kPairs);
+    turn(square, pairs);
   } else if (depth == kSide && columns == kSide) {
     make_pairs(g.b + p * g.stride + j, g.stride, pairs);
   } else {
     read_square(g.b + p * g.stride + j, g.stride, depth, columns, square);
     make_pairs(square.at[0], kSide, pairs);
   }
-  write_chunk(g, pairs, g.out + panel * bf16_panel_elements(g.whole_k) + chunk * kSide * kSide);
+  write_chunk(g, pairs, chunk_at(g, panel, chunk));
 }
 
 // Reads along the rows of the source, so that each is read once from memory.
@@ -161,6 +171,21 @@ void pack_floats(const PackBf16<float>& g, int64_t begin, int64_t end) {
 }
 void pack_halves(const PackBf16<Bf16>& g, int64_t begin, int64_t end) {
   pack_panels(g, begin, end);
+}
+
+void pack_both(const PackBf16<float>& straight, const PackBf16<float>& transposed) {
+  Square square;
+  Pairs as_stored, turned;
+  for (int64_t i = 0; i < straight.k; i += kSide)
+    for (int64_t j = 0; j < straight.n; j += kSide) {
+      read_square(straight.b + i * straight.stride + j, straight.stride,
+                  HWY_MIN(kSide, straight.k - i), HWY_MIN(kSide, straight.n - j), square);
+      turn(square, turned);
+      make_pairs(square.at[0], kSide, as_stored);
+      write_chunk(straight, as_stored, chunk_at(straight, j / kSide, i / kSide));
+      write_chunk(transposed, turned, chunk_at(transposed, i / kSide, j / kSide));
+    }
+  hwy::FlushStream();
 }
 
 // Columns j .. j + 31 of x.
@@ -191,6 +216,7 @@ namespace weft::kernels {
 
 HWY_EXPORT(pack_floats);
 HWY_EXPORT(pack_halves);
+HWY_EXPORT(pack_both);
 HWY_EXPORT(transpose_columns);
 
 namespace {
@@ -209,6 +235,10 @@ void pack_bf16(const PackBf16<Bf16>& pack, Tiles& tiles) {
   for_ranges(tiles, bf16_panels(pack.n), kPanelsPerTile, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(pack_halves)(pack, begin, end);
   });
+}
+
+void pack_both_bf16(const PackBf16<float>& straight, const PackBf16<float>& transposed) {
+  HWY_DYNAMIC_DISPATCH(pack_both)(straight, transposed);
 }
 
 void transpose_bf16(int64_t rows, int64_t columns, const Bf16* x, int64_t stride, Bf16* out,

@@ -86,59 +86,96 @@ void read(const PackedMatrix& matrix, int64_t first, int64_t count, float* out) 
 }
 
 template <typename T>
-void write_elements(const PackedMatrix& matrix, int64_t first, int64_t count, const float* from) {
-  (matrix.transposed ? write<T, true> : write<T, false>)(matrix, first, count, from);
+void write_elements(const PackedMatrix& matrix, int64_t first, std::span<const float> values) {
+  (matrix.transposed ? write<T, true> : write<T, false>)(matrix, first, std::ssize(values),
+                                                         values.data());
 }
 
 // Rows of the matrix from `row` on, whole strips.
-void write_rows(const PackedMatrix& matrix, float* data, int64_t row, int64_t rows,
-                const float* from) {
+void write_rows(const PackedMatrix& matrix, int64_t row, int64_t rows, const float* from) {
+  auto* const data = static_cast<float*>(matrix.data);
   if (!matrix.transposed)
     return pack_rows(from, matrix.n, rows, matrix.k, matrix.n, data + row * kStrip);
   pack_columns(from, matrix.k, rows, matrix.k, matrix.n, data + row * matrix.k);
 }
 
 // The same, whole chunks or panels.
-void write_rows(const PackedMatrix& matrix, Bf16* data, int64_t row, int64_t rows,
-                const float* from) {
+PackBf16<float> bf16_rows(const PackedMatrix& matrix, int64_t row, int64_t rows,
+                          const float* from) {
   const bool transposed = matrix.transposed;
-  SerialTiles tiles;
-  pack_bf16(PackBf16<float>{.k = transposed ? matrix.k : rows,
-                            .n = transposed ? rows : matrix.n,
-                            .b = from,
-                            .stride = width_of(matrix),
-                            .transposed = transposed,
-                            .out = data + (transposed ? packed_bf16_index(matrix.k, 0, row)
-                                                      : packed_bf16_index(matrix.k, row, 0)),
-                            .whole_k = matrix.k,
-                            .whole_n = matrix.n},
-            tiles);
+  auto* const data = static_cast<Bf16*>(matrix.data);
+  return {.k = transposed ? matrix.k : rows,
+          .n = transposed ? rows : matrix.n,
+          .b = from,
+          .stride = width_of(matrix),
+          .transposed = transposed,
+          .out = data + (transposed ? packed_bf16_index(matrix.k, 0, row)
+                                    : packed_bf16_index(matrix.k, row, 0)),
+          .whole_k = matrix.k,
+          .whole_n = matrix.n};
 }
 
-// `tile`: rows of the matrix that are packed together.
-template <typename T>
-void write_all(const PackedMatrix& matrix, int64_t tile, int64_t first,
-               std::span<const float> values) {
+// Calls rows(first row, count, from) for the rows that begin and end with a tile of `tile` rows,
+// and elements(first element, values) for what is before and behind them.
+template <typename Rows, typename Elements>
+void by_tiles(const PackedMatrix& matrix, int64_t tile, int64_t first,
+              std::span<const float> values, Rows&& rows, Elements&& elements) {
   const int64_t width = width_of(matrix), tile_size = tile * width;
   const auto count = static_cast<int64_t>(values.size());
   const int64_t head = std::min((tile_size - first % tile_size) % tile_size, count);
   const bool to_end = first + count == matrix.k * matrix.n;  // the last tile may be short
-  const int64_t rows = to_end ? (count - head) / width : (count - head) / tile_size * tile;
-  const int64_t end = head + rows * width;
-  const float* const from = values.data();
-  write_elements<T>(matrix, first, head, from);
-  if (rows > 0)
-    write_rows(matrix, static_cast<T*>(matrix.data), (first + head) / width, rows, from + head);
-  write_elements<T>(matrix, first + end, count - end, from + end);
+  const int64_t whole = to_end ? (count - head) / width : (count - head) / tile_size * tile;
+  const int64_t end = head + whole * width;
+  elements(first, values.first(static_cast<size_t>(head)));
+  if (whole > 0) rows((first + head) / width, whole, values.data() + head);
+  elements(first + end, values.subspan(static_cast<size_t>(end)));
+}
+
+// `other`: the same matrix in its other form, or null.
+void write_bf16(const PackedMatrix& matrix, const PackedMatrix* other, int64_t first,
+                std::span<const float> values) {
+  by_tiles(
+      matrix, kBf16Chunk, first, values,
+      [&](int64_t row, int64_t rows, const float* from) {
+        const PackBf16<float> part = bf16_rows(matrix, row, rows, from);
+        if (other) return pack_both_bf16(part, bf16_rows(*other, row, rows, from));
+        SerialTiles tiles;
+        pack_bf16(part, tiles);
+      },
+      [&](int64_t at, std::span<const float> some) {
+        write_elements<Bf16>(matrix, at, some);
+        if (other) write_elements<Bf16>(*other, at, some);
+      });
+}
+
+void write_f32(const PackedMatrix& matrix, int64_t first, std::span<const float> values) {
+  by_tiles(
+      matrix, kStrip, first, values,
+      [&](int64_t row, int64_t rows, const float* from) { write_rows(matrix, row, rows, from); },
+      [&](int64_t at, std::span<const float> some) { write_elements<float>(matrix, at, some); });
 }
 
 }  // namespace
 
 void write_packed(const PackedMatrix& matrix, int64_t first, std::span<const float> values) {
+  write_packed({&matrix, 1}, first, values);
+}
+
+void write_packed(std::span<const PackedMatrix> forms, int64_t first,
+                  std::span<const float> values) {
   static_assert(kBf16Chunk == kPackedRows && kBf16Panel == kPackedRows);
   static_assert(kPackedRows % kStrip == 0);
-  if (matrix.dtype == DType::bf16) return write_all<Bf16>(matrix, kBf16Chunk, first, values);
-  write_all<float>(matrix, kStrip, first, values);
+  const PackedMatrix *straight = nullptr, *transposed = nullptr;
+  for (const PackedMatrix& form : forms) {
+    if (form.dtype == DType::bf16)
+      (form.transposed ? transposed : straight) = &form;
+    else
+      write_f32(form, first, values);
+  }
+  if (straight)
+    write_bf16(*straight, transposed, first, values);
+  else if (transposed)
+    write_bf16(*transposed, nullptr, first, values);
 }
 
 void read_packed(const PackedMatrix& matrix, int64_t first, std::span<float> out) {

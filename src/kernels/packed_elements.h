@@ -27,6 +27,9 @@ constexpr int64_t kPackedRows = 32;
 // The elements of the matrix from `first` on. As bf16, they are rounded as to_bf16() does. Threads
 // may write different elements at once.
 void write_packed(const PackedMatrix& matrix, int64_t first, std::span<const float> values);
+// To several forms of one matrix, which is faster.
+void write_packed(std::span<const PackedMatrix> forms, int64_t first,
+                  std::span<const float> values);
 void read_packed(const PackedMatrix& matrix, int64_t first, std::span<float> out);
 
 }  // namespace weft::kernels

@@ -64,8 +64,7 @@ void update(const OptimSettings& settings, uint64_t step, uint64_t made, double 
   const auto each_tile = [&](auto&& rule) {
     for_ranges(tiles, n, tile, [&](int64_t begin, int64_t end) {
       rule(begin, end - begin);
-      for (const kernels::PackedMatrix& matrix : packed)
-        write_packed(matrix, begin, {weight + begin, static_cast<size_t>(end - begin)});
+      write_packed(packed, begin, {weight + begin, static_cast<size_t>(end - begin)});
     });
   };
   if (settings.rule != Rule::sgd) {

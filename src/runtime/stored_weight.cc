@@ -29,8 +29,7 @@ void StoredWeight::write(int64_t first, std::span<const float> values) const {
   else if (elements_)
     kernels::to_bf16(values.data(), reinterpret_cast<kernels::Bf16*>(elements_) + first,
                      static_cast<int64_t>(values.size()));
-  for (const kernels::PackedMatrix& form : packed_.all())
-    kernels::write_packed(form, first, values);
+  write_packed(packed_.all(), first, values);
 }
 
 void StoredWeight::read(int64_t first, std::span<float> out) const {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <random>
@@ -119,7 +120,7 @@ TEST(PackedElements, OfLargeMatricesAreWrittenInPieces) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const bool transposed : {false, true}) {
       const Case c{dtype, 530, 501, transposed};
-      ASSERT_TRUE(is_large(c.k * c.n));
+      ASSERT_TRUE(is_large(c.k * c.n) || !is_large(int64_t{1} << 40)) << "where anything is large";
       const int64_t all = c.k * c.n, piece = 64 * (transposed ? c.k : c.n);
       const std::vector<float> x = any_floats(all, 7);
       Memory memory(c);
@@ -132,6 +133,34 @@ TEST(PackedElements, OfLargeMatricesAreWrittenInPieces) {
       read_packed(memory.matrix, 0, out);
       EXPECT_TRUE(bits_of(out, DType::f32) == bits_of(x, dtype));
     }
+}
+
+// All forms of one matrix at once; the first shape is so large that they go past the caches.
+TEST(PackedElements, AreWrittenToSeveralForms) {
+  std::vector<std::array<int64_t, 2>> shapes = {{530, 501}};
+  for (const auto& [rows, columns] : kShapes) shapes.push_back({rows, columns});
+  test::for_each_target([&](int64_t) {
+    for (const auto& [rows, columns] : shapes) {
+      const int64_t all = rows * columns;
+      const std::vector<float> x = any_floats(all, 8);
+      for (const int64_t piece : {33 * columns - 1, 64 * columns}) {
+        std::vector<Memory> memory, expected;
+        std::vector<PackedMatrix> forms;
+        for (const DType dtype : {DType::f32, DType::bf16})
+          for (const bool transposed : {false, true}) {
+            const Case c{dtype, transposed ? columns : rows, transposed ? rows : columns,
+                         transposed};
+            expected.push_back(packed(c, x));
+            forms.push_back(memory.emplace_back(c).matrix);
+          }
+        for (int64_t first = 0; first < all; first += piece)
+          write_packed(forms, first,
+                       std::span(x).subspan(static_cast<size_t>(first),
+                                            static_cast<size_t>(std::min(piece, all - first))));
+        EXPECT_TRUE(memory == expected) << rows << 'x' << columns << ", pieces of " << piece;
+      }
+    }
+  });
 }
 
 TEST(PackedElements, RangesLeaveTheOthersUnchanged) {
