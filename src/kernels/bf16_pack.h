@@ -50,7 +50,7 @@ struct PackBf16 {
 
 void pack_bf16(const PackBf16<float>& pack, Tiles& tiles);  // rounds as to_bf16() does
 void pack_bf16(const PackBf16<Bf16>& pack, Tiles& tiles);
-// The same for B and its transpose, which rounds once what is stored. Serial.
+// Packs a matrix as B and as its transpose, and rounds each element once. Serial.
 void pack_both_bf16(const PackBf16<float>& straight, const PackBf16<float>& transposed);
 
 // out[j * out_stride + i] = x[i * stride + j] for i < rows, j < columns; zeros for i >= rows, up to

@@ -10,7 +10,7 @@ void add(const float* a, const float* b, float* out, int64_t n);
 void sub(const float* a, const float* b, float* out, int64_t n);
 void mul(const float* a, const float* b, float* out, int64_t n);
 void div(const float* a, const float* b, float* out, int64_t n);
-void add_zero(float* x, int64_t n);             // x + +0: -0 becomes +0. Writes only where that is
+void add_zero(float* x, int64_t n);             // replaces -0 by +0, and writes nothing else
 void clear_past_caches(float* out, int64_t n);  // to +0
 void scale(const float* x, float factor, float* out, int64_t n);
 void scaled_difference(const float* a, const float* b, float factor, float* out,

@@ -415,7 +415,7 @@ Call Worker::make_call(const StepDescriptor& step, const RankProgram& program,
     bound.weights[i].data = static_cast<std::byte*>(at(program, place, micro_batch)) +
                             (versions().has(place.offset) ? version : 0);
   }
-  bound.acc.data = sum_at(call.acc, sums.depth());
+  bound.acc.data = sum_at(call.acc.place, call.acc.desc[0], sums.depth());
   const Node& node = plan_->model->node(call.node);
   const bool empty = bound.empty && *bound.empty;
   if (empty) *bound.empty = false;

@@ -155,7 +155,7 @@ class Worker {
   ParamMemory memory_of(const ResidentParam& p) const;
   const WeightVersions& versions() const { return plan_->versions[static_cast<size_t>(rank_)]; }
   // One of the sums of an accumulator, see GroupSums.
-  float* sum_at(const PlacedOperand& accumulator, int32_t depth) const;
+  float* sum_at(const Place& accumulator, const Desc& desc, int32_t depth) const;
   // The rows of one of them that may not be +0; null: not noted.
   RowSet* rows_at(const Place& accumulator, int32_t depth);
   void clear(const Place& accumulator, const Desc& desc, int32_t depth);

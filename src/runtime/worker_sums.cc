@@ -23,10 +23,9 @@ void add_rows(const RowSet& rows, const float* from, float* to, int64_t width, i
 
 }  // namespace
 
-float* Worker::sum_at(const PlacedOperand& accumulator, int32_t depth) const {
-  if (!accumulator.place) return nullptr;
-  return reinterpret_cast<float*>(arena_.data() + accumulator.place.offset +
-                                  depth * padded_bytes(accumulator.desc[0]));
+float* Worker::sum_at(const Place& place, const Desc& desc, int32_t depth) const {
+  if (!place) return nullptr;
+  return reinterpret_cast<float*>(arena_.data() + place.offset + depth * padded_bytes(desc));
 }
 
 RowSet* Worker::rows_at(const Place& place, int32_t depth) {
@@ -35,12 +34,11 @@ RowSet* Worker::rows_at(const Place& place, int32_t depth) {
 }
 
 void Worker::clear(const Place& place, const Desc& desc, int32_t depth) {
-  const int64_t n = desc.elements();
-  auto* sum = reinterpret_cast<float*>(arena_.data() + place.offset + depth * padded_bytes(desc));
+  float* sum = sum_at(place, desc, depth);
   RowSet* rows = rows_at(place, depth);
-  if (!rows) return clear_tensor(tiles_, sum, n);
+  if (!rows) return clear_tensor(tiles_, sum, desc.elements());
   const int64_t width = desc.shape.last();
-  for_ranges(tiles_, n / width, tile_rows(width), [&](int64_t begin, int64_t end) {
+  for_ranges(tiles_, desc.elements() / width, tile_rows(width), [&](int64_t begin, int64_t end) {
     rows->each(begin, end, [&](int64_t row) { std::fill_n(sum + row * width, width, 0.0f); });
   });
   rows->clear();
@@ -52,8 +50,8 @@ void Worker::clear(const PlacedOperand& accumulator, int32_t depth) {
 
 void Worker::fold(const PlacedOperand& accumulator, int32_t depth) {
   const Desc& desc = accumulator.desc[0];
-  const float* above = sum_at(accumulator, depth);
-  float* below = sum_at(accumulator, depth - 1);
+  const float* above = sum_at(accumulator.place, desc, depth);
+  float* below = sum_at(accumulator.place, desc, depth - 1);
   const RowSet* rows = rows_at(accumulator.place, depth);
   if (!rows) return add_tensors(tiles_, above, below, below, desc.elements());
   const int64_t width = desc.shape.last();
@@ -109,8 +107,8 @@ void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
   }
 }
 
-// Elements begin .. begin + count - 1. The gradient of accumulators that are kept is in that of the
-// last sum.
+// Elements begin .. begin + count - 1. If accumulators are kept, `gradient` is the one of the last
+// sum. An accumulator whose rows are noted is +0 in the other rows.
 void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part, float* gradient,
                       int64_t begin, int64_t count) {
   const auto accumulators = p.of(ResidentTensor::Role::accumulator);
