@@ -94,23 +94,30 @@ HWY_INLINE void pack_plain(const float* x, int64_t row, int64_t depth, int64_t c
 
 // Rows p < depth of `strips` whole strips at x, `strip` floats apart in `out`. Row by row, which is
 // the order of x in memory. The lines of a row that comes later are fetched: it is too far for the
-// processor to guess.
+// processor to guess. Past the caches, a few strips at a time: x is in a cache then, and each strip
+// is written to a page of its own.
 template <bool kPast>
 HWY_INLINE void pack_whole(const float* x, int64_t row, int64_t depth, int64_t strips, float* out,
                            int64_t strip) {
   constexpr int64_t kAhead = 8;
+  const int64_t at_once = kPast ? 4 : strips;
   const FloatTag d;
-  for (int64_t p = 0; p < depth; ++p, x += row, out += kStrip)
-    for (int64_t s = 0; s < strips; ++s) {
-      __builtin_prefetch(x + kAhead * row + s * kStrip);
-      for (int64_t v = 0; v < kStrip; v += kLanes) {
-        const FloatVec lanes = hn::LoadU(d, x + s * kStrip + v);
-        if (kPast)
-          hn::Stream(lanes, d, out + s * strip + v);
-        else
-          hn::StoreU(lanes, d, out + s * strip + v);
+  for (int64_t begin = 0; begin < strips; begin += at_once) {
+    const int64_t end = HWY_MIN(begin + at_once, strips);
+    for (int64_t p = 0; p < depth; ++p)
+      for (int64_t s = begin; s < end; ++s) {
+        const float* from = x + p * row + s * kStrip;
+        float* to = out + p * kStrip + s * strip;
+        __builtin_prefetch(from + kAhead * row);
+        for (int64_t v = 0; v < kStrip; v += kLanes) {
+          const FloatVec lanes = hn::LoadU(d, from + v);
+          if (kPast)
+            hn::Stream(lanes, d, to + v);
+          else
+            hn::StoreU(lanes, d, to + v);
+        }
       }
-    }
+  }
 }
 
 // Rows `from` and on of the strips `first` and on of B, which has n columns.
