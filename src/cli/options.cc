@@ -251,7 +251,8 @@ void forget_options(const StoredOptions& settings, PlanOptions& plan) {
     const std::string name = plan.schedule_file.empty() ? plan.schedule : "";
     const weft_schedule_info info = schedule_of(name);
     if (!given("chunks") && (!info.name || info.chunks)) plan.chunks = defaults.chunks;
-    if (!given("group") && !name.starts_with("interleaved")) plan.group = defaults.group;
+    const bool groups = name.starts_with("interleaved") || name == "1f1b-delayed-w";
+    if (!given("group") && !groups) plan.group = defaults.group;
     if (!given("warmup-depth") && name != "1f1b") plan.warm_up = defaults.warm_up;
     if (!given("segment") && !info.asynchronous) plan.segment = defaults.segment;
     if (!given("vertical-sync") && !info.asynchronous) plan.vertical_sync = defaults.vertical_sync;

@@ -25,6 +25,8 @@ Status read_node(const Json& value, size_t index, ProfileNode& out) {
   WEFT_TRY(fields.real("forward", out.forward));
   WEFT_TRY(fields.real("input", out.input));
   WEFT_TRY(fields.real("weight", out.weight));
+  // Profiles of weft 0.1 do not have it.
+  if (fields.has("weight_together")) WEFT_TRY(fields.real("weight_together", out.weight_together));
   WEFT_TRY(fields.number("output_bytes", out.output_bytes));
   WEFT_TRY(fields.number("stash_bytes", out.stash_bytes));
   return fields.finish();
@@ -39,7 +41,7 @@ Result<std::string> print_profile(const Profile& profile) {
               std::isfinite(profile.memory_speed) && std::isfinite(profile.overhead);
   for (const ProfileNode& n : profile.nodes)
     good = good && valid_utf8(n.name) && std::isfinite(n.forward) && std::isfinite(n.input) &&
-           std::isfinite(n.weight);
+           std::isfinite(n.weight) && std::isfinite(n.weight_together);
   if (!good)
     return Status(Code::invalid, "a text of the profile is not UTF-8, or a time is not finite");
   Json body = Json::object({{"format", kFormat},
@@ -60,6 +62,7 @@ Result<std::string> print_profile(const Profile& profile) {
                                           {"forward", n.forward},
                                           {"input", n.input},
                                           {"weight", n.weight},
+                                          {"weight_together", n.weight_together},
                                           {"output_bytes", n.output_bytes},
                                           {"stash_bytes", n.stash_bytes}}));
   return body.dump(1) + "\n";

@@ -177,7 +177,7 @@ Status check_machines(const Model& model, const PlanConfig& c) {
     return Status(Code::invalid, cat("memory has ", m.memory.size(),
                                      " entries, expected one for each of ", c.ranks, " ranks"));
   for (const NodeTimes& t : c.times)
-    for (double seconds : {t.forward, t.input, t.weight})
+    for (double seconds : {t.forward, t.input, t.weight, t.weight_together})
       WEFT_TRY(number("a node's time", seconds, true));
   return {};
 }

@@ -40,7 +40,8 @@ void drop_frozen(const Model& model, std::vector<NodeTimes>& times) {
     if (std::none_of(node.in.begin(), node.in.end(),
                      [&model](NodeId from) { return model.node(from).needs_grad; }))
       times[id].input = 0;
-    if (std::all_of(node.weights.begin(), node.weights.end(), frozen)) times[id].weight = 0;
+    if (std::all_of(node.weights.begin(), node.weights.end(), frozen))
+      times[id].weight = times[id].weight_together = 0;
   }
 }
 
@@ -74,7 +75,8 @@ std::vector<NodeTimes> times_of_pieces(const Model& model, int64_t samples,
     };
     out[id] = {share(whole.forward, sum.forward, out[id].forward),
                share(whole.input, sum.input, out[id].input),
-               share(whole.weight, sum.weight, out[id].weight)};
+               share(whole.weight, sum.weight, out[id].weight),
+               share(whole.weight_together, sum.weight, out[id].weight)};
   }
   return out;
 }

@@ -84,7 +84,7 @@ class Recorded {
       each_counted(r, [&](const Job& job, double seconds) {
         if (job.kind != JobKind::action) return;
         times[job.program].push_back(seconds);
-        expected[job.program] = costs.of(static_cast<int32_t>(r), job);
+        expected[job.program] = costs.of(static_cast<int32_t>(r), job) / job.together;
       });
       for (auto& [index, values] : times) {
         const ActionProgram& action = program.programs[static_cast<size_t>(index)];
@@ -164,6 +164,7 @@ void scale(const Plan& plan, const std::map<std::pair<int32_t, Kind>, Taken>& ac
     node.forward *= factor(Kind::F);
     node.input *= factor(Kind::I);
     node.weight *= factor(Kind::W);
+    node.weight_together *= factor(Kind::W);
   }
 }
 
@@ -183,6 +184,7 @@ void multiply(Profile& profile, double factor) {
     node.forward *= factor;
     node.input *= factor;
     node.weight *= factor;
+    node.weight_together *= factor;
   }
 }
 

@@ -100,7 +100,7 @@ class Measure {
         update += worker_.last_time().end - worker_.last_time().begin;
       } else if (counts) {
         auto& calls = calls_[static_cast<size_t>(job.program)];
-        for (size_t c = 0; c < calls.size(); ++c) calls[c].push_back(now_[c]);
+        for (size_t c = 0; c < now_.size(); ++c) calls[c].push_back(now_[c] / job.together);
       }
     }
     if (counts) updates_.push_back(update);
@@ -151,6 +151,28 @@ class Measure {
   std::vector<std::vector<std::vector<int64_t>>> calls_;  // [program][call][repeat]
 };
 
+Result<Measured> measure_plan(const std::shared_ptr<const Plan>& plan,
+                              const MeasureOptions& options) {
+  WEFT_TRY_ASSIGN(const auto team, Team::make(options.threads, {.rank = 0}));
+  WEFT_TRY_ASSIGN(const auto worker, Worker::make(plan, 0, *team));
+  return Measure(plan, *worker).run(options.repeats);
+}
+
+// W of several micro-batches at once, if their activations do not take much memory. Where they do,
+// a micro-batch has so many rows that little is gained.
+Status measure_together(const std::shared_ptr<const Model>& model, PlanConfig config,
+                        int64_t most_bytes, const MeasureOptions& options, Measured& out) {
+  config.schedule = "1f1b-delayed-w";
+  config.group = kTogether;
+  config.micro_batches -= config.micro_batches % kTogether;
+  WEFT_TRY_ASSIGN(const std::shared_ptr<const Plan> plan, make_plan(model, config));
+  if (plan->arena_bytes[0] > most_bytes) return {};
+  WEFT_TRY_ASSIGN(const Measured measured, measure_plan(plan, options));
+  for (size_t id = 0; id < out.times.size(); ++id)
+    out.times[id].weight_together = measured.times[id].weight;
+  return {};
+}
+
 }  // namespace
 
 Result<Measured> measure(const std::shared_ptr<const Model>& model, const MeasureOptions& options) {
@@ -164,9 +186,10 @@ Result<Measured> measure(const std::shared_ptr<const Model>& model, const Measur
   config.optim.rate = 1e-9;  // so that the weights hardly change
   WEFT_TRY_ASSIGN(const std::shared_ptr<const Plan> plan, make_plan(model, config));
   gemm_info();  // chooses the kernels, once
-  WEFT_TRY_ASSIGN(const auto team, Team::make(options.threads, {.rank = 0}));
-  WEFT_TRY_ASSIGN(const auto worker, Worker::make(plan, 0, *team));
-  return Measure(plan, *worker).run(options.repeats);
+  WEFT_TRY_ASSIGN(Measured out, measure_plan(plan, options));
+  if (plan->main_mode() == Mode::train && config.micro_batches >= kTogether)
+    WEFT_TRY(measure_together(model, config, 2 * plan->arena_bytes[0], options, out));
+  return out;
 }
 
 Profile profile_of(const Measured& measured, const Model& model, const MeasureOptions& options) {
@@ -185,6 +208,7 @@ Profile profile_of(const Measured& measured, const Model& model, const MeasureOp
                      .forward = t.forward,
                      .input = t.input,
                      .weight = t.weight,
+                     .weight_together = t.weight_together,
                      .output_bytes = made.out.bytes()};
     for (const Desc& stash : made.stash) node.stash_bytes += stash.bytes();
     out.nodes.push_back(std::move(node));
@@ -235,7 +259,7 @@ Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& mod
       continue;
     }
     const ProfileNode& p = *it->second;
-    out[static_cast<size_t>(id)] = {p.forward, p.input, p.weight};
+    out[static_cast<size_t>(id)] = {p.forward, p.input, p.weight, p.weight_together};
     if (const uint64_t bytes = model.desc(id, micro_batch_size).bytes();
         p.output_bytes != bytes && differs.ok())
       differs = Status(Code::invalid, cat("node ", shown(node.name), " makes ", p.output_bytes,

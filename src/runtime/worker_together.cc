@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "runtime/clock.h"
 #include "runtime/worker.h"
 
 namespace weft {
@@ -24,8 +25,11 @@ Status Worker::run_together(const StepDescriptor& step, const RankProgram& progr
   while (!jobs.empty() && jobs.back().micro_batch >= step.micro_batches)
     jobs = jobs.first(jobs.size() - 1);
   if (jobs.empty()) return {};
-  for (size_t c = 0; c < action.calls.size(); ++c)
+  for (size_t c = 0; c < action.calls.size(); ++c) {
+    const int64_t begin = call_times_ ? monotonic_ns() : 0;
     WEFT_TRY(run_sum(step, program, action, c, jobs));
+    if (call_times_) call_times_->push_back(monotonic_ns() - begin);
+  }
   return {};
 }
 

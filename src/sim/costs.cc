@@ -1,5 +1,7 @@
 #include "sim/costs.h"
 
+#include <algorithm>
+
 #include "lowering/parameters.h"
 
 namespace weft {
@@ -18,17 +20,33 @@ double weight_share(const Model& model, const ProgramCall& call) {
   return all > 0 ? own / all : 1;
 }
 
-double seconds_of(const Model& model, const ProgramCall& call,
-                  const std::vector<NodeTimes>& times) {
+// Seconds of a call, and of each further micro-batch that runs at once with it.
+struct CallSeconds {
+  double first = 0, further = 0;
+};
+
+// W of n micro-batches at once takes a time that does not depend on n, and n times another one.
+CallSeconds weight_seconds(const NodeTimes& node) {
+  if (node.weight_together <= 0) return {node.weight, node.weight};
+  const double once = (node.weight - node.weight_together) * kTogether / (kTogether - 1);
+  return {node.weight, std::clamp(node.weight - once, 0.0, node.weight)};
+}
+
+CallSeconds seconds_of(const Model& model, const ProgramCall& call,
+                       const std::vector<NodeTimes>& times) {
   const NodeTimes& node = times[static_cast<size_t>(call.node)];
   switch (call.kind) {
-    case CallKind::forward: return node.forward;
-    case CallKind::input_grad: return node.input;
-    case CallKind::weight_grad: return node.weight * weight_share(model, call);
+    case CallKind::forward: return {node.forward, node.forward};
+    case CallKind::input_grad: return {node.input, node.input};
+    case CallKind::weight_grad: {
+      const double share = weight_share(model, call);
+      const CallSeconds all = weight_seconds(node);
+      return {all.first * share, all.further * share};
+    }
     case CallKind::add:
-    case CallKind::join: return 0;  // part of the I of the node whose gradient it folds
+    case CallKind::join: break;  // part of the I of the node whose gradient it folds
   }
-  return 0;
+  return {};
 }
 
 // Bytes read and written beside the call: to clear an accumulator that is not kept, or to add the
@@ -105,13 +123,18 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
       costs_.push_back(reduced_bytes(plan, r, bucket) / memory_speed / speed);
       reduced += costs_.back() * speed;
     }
+    further_.resize(costs_.size());
     for (const ActionProgram& program : own.programs) {
-      double seconds = 0;
-      if (program.kind == Kind::O) seconds = bytes.update / memory_speed + reduced;
-      for (const ProgramCall& call : program.calls)
-        seconds += seconds_of(*plan.model, call, seconds_of_node) +
-                   group_bytes(plan.config, call) / memory_speed;
-      costs_.push_back(seconds / speed);
+      CallSeconds sum;
+      if (program.kind == Kind::O) sum.first = bytes.update / memory_speed + reduced;
+      for (const ProgramCall& call : program.calls) {
+        const CallSeconds seconds = seconds_of(*plan.model, call, seconds_of_node);
+        const double added = group_bytes(plan.config, call) / memory_speed;
+        sum.first += seconds.first + added;
+        sum.further += seconds.further + added;
+      }
+      costs_.push_back(sum.first / speed);
+      further_.push_back(sum.further / speed);
     }
   }
 }

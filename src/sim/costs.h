@@ -20,14 +20,16 @@ class JobCosts {
   JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& times,
            const std::vector<double>& speeds);
 
-  // Seconds.
+  // Seconds. Those of micro-batches that run at once are of the first of their jobs.
   double of(int32_t rank, const Job& job) const {
     const Begins& begins = begins_[static_cast<size_t>(rank)];
     const size_t begin = job.kind == JobKind::action ? begins.programs
                          : job.kind == JobKind::reduce
                              ? begins.buckets
                              : begins.kinds + static_cast<size_t>(job.kind);
-    return costs_[begin + static_cast<size_t>(std::max(job.program, 0))];
+    const size_t at = begin + static_cast<size_t>(std::max(job.program, 0));
+    if (job.together == 0) return 0;
+    return costs_[at] + (job.together - 1) * further_[at];
   }
 
  private:
@@ -38,6 +40,7 @@ class JobCosts {
   };
   std::vector<Begins> begins_;  // per rank
   std::vector<double> costs_;
+  std::vector<double> further_;  // of each further micro-batch that runs at once with the first
 };
 
 }  // namespace weft

@@ -170,6 +170,16 @@ class Look(Case):
         # A second before each action of a rank.
         self.assertGreater(lines(run(*args).stdout)[0]["seconds"], seconds + 16)
 
+    def test_a_profile_times_weight_gradients_at_once_where_activations_are_small(self):
+        def weight_together(samples):
+            done = run("profile", "mlp:layers=4,width=64", "--micro-batch-size", samples, "--repeats", 8, "--out", self.path("p.json"))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(self.path("p.json"), encoding="utf-8") as file:
+                return [node["weight_together"] for node in json.load(file)["nodes"] if node["weight"] > 0]
+
+        self.assertTrue(all(seconds > 0 for seconds in weight_together(1)))
+        self.assertEqual(set(weight_together(4096)), {0})
+
     def test_a_saved_plan_is_used_as_it_is(self):
         args = ["plan", TINY, "--json", "--timetable"]
         made = run(*args, "--ranks", 2, "--micro-batches", 3, "--schedule", "gpipe", "--speeds", "3,1", "--save", self.path("plan.json"))

@@ -11,6 +11,7 @@ namespace weft {
 namespace {
 
 using test::chain_config;
+using test::chain_model;
 using test::chain_plan;
 using test::simulate;
 using test::span_of;
@@ -199,6 +200,27 @@ TEST(Prediction, UsesTheMeasuredSpeedOfUpdatesAndTimeBetweenActions) {
   // 8 actions, and before and after them the jobs of a step.
   EXPECT_GE(seconds(1e3, 3) - seconds(1e3, 2), 8);
   EXPECT_NEAR(seconds(1e3, 3) - seconds(1e3, 2), seconds(1e3, 2) - slow, 1e-6);
+}
+
+// W of a weight takes 8 s for one micro-batch, and 20 s for four micro-batches at once: 4 s, and 4
+// s for each.
+TEST(Prediction, CountsWhatWeightGradientsSaveAtOnce) {
+  const auto saved = [](const char* schedule, int32_t group) {
+    const auto seconds = [&](double weight_together) {
+      PlanConfig config = chain_config(schedule, 1, 8);
+      config.group = group;
+      const auto model = chain_model(1);
+      for (const Node& node : model->nodes())
+        config.times.push_back(node.weights.empty() ? NodeTimes{}
+                                                    : NodeTimes{1, 1, 8, weight_together});
+      return predict(chain_plan(config), nullptr, false).take().seconds;
+    };
+    return seconds(0) - seconds(5);
+  };
+  EXPECT_NEAR(saved("1f1b", 0), 0, 1e-6);
+  EXPECT_NEAR(saved("1f1b-delayed-w", 4), 8 * 8 - 2 * 20, 1e-6);
+  EXPECT_NEAR(saved("1f1b-delayed-w", 8), 8 * 8 - (8 + 7 * 4), 1e-6);
+  EXPECT_NEAR(saved("1f1b-delayed-w", 1), 0, 1e-6);
 }
 
 // Ranks that share a stage wait for each other in the middle of an action.
