@@ -706,7 +706,7 @@ typedef struct weft_plan_info {
   uint32_t ranks, stages, micro_batches;
   const char *schedule;       /**< its name; "written" for a written schedule. Borrowed: valid as long as the plan */
   uint32_t warm_up;           /**< 1f1b: forward actions ahead per later rank; else 0 */
-  uint32_t reserved;
+  uint32_t group;             /**< 1f1b-delayed-w: micro-batches whose weight gradients follow one another; else 0 */
   int64_t trained;            /**< elements of the parameters that are not frozen */
 } weft_plan_info;
 
@@ -788,7 +788,7 @@ typedef struct weft_candidate {
   uint32_t warm_up;           /**< 1f1b: forward actions ahead per later rank; else 0 */
   uint32_t best;              /**< 1: the smallest of the candidates within 0.1 % of the shortest step, under the limit of bytes */
   uint32_t over;              /**< 1: a rank exceeds the limit of bytes */
-  uint32_t reserved;
+  uint32_t group;             /**< 1f1b-delayed-w: micro-batches whose weight gradients follow one another; else 0 */
   const char *schedule;       /**< borrowed, like `refused`: valid as long as the comparison */
   const char *refused;        /**< why there is no such plan, or NULL. If it is not NULL, all fields below are 0. */
   int64_t step_ns;
@@ -801,10 +801,10 @@ typedef struct weft_candidate {
   const char *shard;          /**< weft_plan_config.shard of the candidate; borrowed like `schedule`. NULL without the axis "auto" */
 } weft_candidate;
 /**
- * Plans and simulates a step for each of several candidates. If config->schedule is "auto", the candidates are all synchronous schedules
- * of weft_schedule_describe; otherwise only that schedule. If config->warm_up is WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of
- * several warm-ups. With the axis "auto", there is one candidate per mesh of that many ranks, with its best schedule; config->shard "auto"
- * then selects "parameters" if the plan exceeds the memory limit. Owner: caller; free with weft_comparison_free. Thread: owner of the model.
+ * Plans and simulates a step for each of several candidates. If config->schedule is "auto", these are all synchronous schedules of
+ * weft_schedule_describe; otherwise only that one. With WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of several warm-ups; with group 0,
+ * 1f1b-delayed-w for 4 and 8. With the axis "auto", there is one per mesh of that many ranks, with its best schedule; config->shard "auto" then
+ * selects "parameters" if the plan exceeds the memory limit. Owner: caller; free with weft_comparison_free. Thread: owner of the model.
  */
 WEFT_API weft_status weft_plan_compare(weft_model *model, const weft_plan_config *config, weft_comparison **out, weft_error *err);
 /** NULL is a no-op. Thread: owner. */

@@ -113,6 +113,7 @@ type PlanInfo struct {
 	Ranks, Stages, MicroBatches int
 	Schedule                    string // "written" for a written schedule
 	WarmUp                      int    // 1f1b: forward actions ahead per later rank; else 0
+	Group                       int    // 1f1b-delayed-w: micro-batches whose weight gradients follow one another; else 0
 	Trained                     int64  // elements of the parameters that are not frozen
 }
 
@@ -123,7 +124,7 @@ func (p *Plan) Info() PlanInfo {
 		if C.weft_plan_describe(plan, &c) < 0 {
 			return PlanInfo{}
 		}
-		return PlanInfo{int(c.ranks), int(c.stages), int(c.micro_batches), C.GoString(c.schedule), int(c.warm_up), int64(c.trained)}
+		return PlanInfo{int(c.ranks), int(c.stages), int(c.micro_batches), C.GoString(c.schedule), int(c.warm_up), int(c.group), int64(c.trained)}
 	})
 }
 

@@ -35,6 +35,7 @@ type Candidate struct {
 	Schedule            string
 	Chunks              int    // stages per rank
 	WarmUp              int    // 1f1b: forward actions ahead per later rank; else 0
+	Group               int    // 1f1b-delayed-w: micro-batches whose weight gradients follow one another; else 0
 	Refused             string // why there is no such plan; the fields below are then 0
 	Best                bool   // the smallest of the candidates within 0.1 % of the shortest step, under the limit of bytes
 	Over                bool   // a rank exceeds the limit of bytes
@@ -61,7 +62,7 @@ func Compare(model *Model, config PlanConfig) ([]Candidate, error) {
 	c := C.weft_candidate{size: C.sizeof_weft_candidate}
 	for C.weft_comparison_row(comparison, count(len(out)), &c) == 0 {
 		out = append(out, Candidate{
-			Schedule: C.GoString(c.schedule), Chunks: int(c.chunks), WarmUp: int(c.warm_up), Refused: C.GoString(c.refused), Best: c.best != 0,
+			Schedule: C.GoString(c.schedule), Chunks: int(c.chunks), WarmUp: int(c.warm_up), Group: int(c.group), Refused: C.GoString(c.refused), Best: c.best != 0,
 			Over: c.over != 0, Step: time.Duration(c.step_ns), Idle: float64(c.idle), IdleOwn: float64(c.idle_own),
 			PeakBytes: int64(c.peak_bytes), Bytes: int64(c.bytes), Data: int(c.data), Stage: int(c.stage), Tensor: int(c.tensor),
 			Work: time.Duration(c.work_ns), Waiting: time.Duration(c.waiting_ns), Shard: C.GoString(c.shard),

@@ -151,7 +151,7 @@ Status read_config(const T* in, const char* name, T& out) {
   X(weft_plan_config, optimizer)      \
   X(weft_node_times, stash_bytes)     \
   X(weft_schedule_info, forward_only) \
-  X(weft_plan_info, reserved)         \
+  X(weft_plan_info, group)            \
   X(weft_prediction_info, bytes)      \
   X(weft_rank_prediction, peak_bytes) \
   X(weft_link_prediction, bytes)      \

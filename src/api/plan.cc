@@ -369,6 +369,8 @@ weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
     full.warm_up = config.schedule_text.empty() && config.schedule == "1f1b"
                        ? static_cast<uint32_t>(std::max(config.warm_up, 1))
                        : 0;
+    if (config.schedule_text.empty() && config.schedule == "1f1b-delayed-w")
+      full.group = static_cast<uint32_t>(config.group > 0 ? config.group : kDelayedGroup);
     for (const Param& param : plan->plan->whole->params())
       if (!param.training.frozen) full.trained += param.shape.elements();
     fill_result(info, full);

@@ -144,6 +144,7 @@ weft_status weft_comparison_row(const weft_comparison* comparison, uint32_t inde
     weft_candidate row = {};
     row.chunks = static_cast<uint32_t>(c.chunks);
     row.warm_up = static_cast<uint32_t>(c.warm_up);
+    row.group = static_cast<uint32_t>(c.group);
     row.best = comparison->inner.best == static_cast<int32_t>(index);
     row.over = c.over;
     row.schedule = c.schedule.c_str();

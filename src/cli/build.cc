@@ -305,6 +305,7 @@ Outcome settle_choices(const ModelOptions& model, PlanOptions& options,
   weft_plan_describe(built.plan.get(), &info);
   if (options.schedule_file.empty()) options.schedule = info.schedule;
   options.warm_up = std::to_string(std::max(info.warm_up, 1u));
+  if (info.group > 0) options.group = info.group;
   return {};
 }
 

@@ -115,6 +115,7 @@ std::string candidate_name(const weft_candidate& row) {
   std::string name = row.schedule;
   if (row.chunks > 1) name += " x" + std::to_string(row.chunks);
   if (row.warm_up > 1) name += " warm-up " + std::to_string(row.warm_up);
+  if (row.group > 0) name += " group " + std::to_string(row.group);
   return name;
 }
 
@@ -297,6 +298,7 @@ void print_plan_json(const PlanReport& r) {
       .add("trained_parameters", made.trained)
       .add("schedule", made.schedule)
       .add("warmup_depth", made.warm_up)
+      .add("group", made.group)
       .add("stages", made.stages)
       .add("micro_batches", made.micro_batches)
       .add("micro_batch_size", r.options.micro_batch_size)
@@ -338,6 +340,7 @@ void print_comparison_json(const weft_comparison& comparison) {
     object.add("schedule", row.schedule)
         .add("chunks", row.chunks)
         .add("warmup_depth", row.warm_up)
+        .add("group", row.group)
         .add("best", row.best != 0);
     if (row.data > 0) object.add("mesh", mesh_name(row));
     if (row.refused)

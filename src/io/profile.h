@@ -13,7 +13,7 @@ namespace weft {
 struct ProfileNode {
   std::string name;
   double forward = 0, input = 0, weight = 0;   // seconds for one micro-batch
-  double weight_together = 0;                  // where those of four run at once; 0: not measured
+  double weight_together = 0;                  // where those of eight run at once; 0: not measured
   uint64_t output_bytes = 0, stash_bytes = 0;  // of a micro-batch
   friend bool operator==(const ProfileNode&, const ProfileNode&) = default;
 };

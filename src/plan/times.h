@@ -12,14 +12,11 @@
 
 namespace weft {
 
-// How many micro-batches NodeTimes::weight_together is for.
-constexpr int32_t kTogether = 4;
-
 // Seconds that the kernels of a node take for one micro-batch.
 struct NodeTimes {
   double forward = 0, input = 0,
          weight = 0;  // F, I (with the folds of its output's gradients), W (of all its weights)
-  double weight_together = 0;  // W, where those of kTogether run at once; 0: not measured
+  double weight_together = 0;  // W, where those of kMostTogether run at once; 0: not measured
   double total() const { return forward + input + weight; }
   friend bool operator==(const NodeTimes&, const NodeTimes&) = default;
 };

@@ -18,6 +18,7 @@ namespace {
 
 // Of a step. So a weight that products read packed is packed once per step, as in most runs.
 constexpr int kMicroBatches = 8;
+static_assert(kMicroBatches == kMostTogether);
 
 double median(std::vector<int64_t>& values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -163,8 +164,7 @@ Result<Measured> measure_plan(const std::shared_ptr<const Plan>& plan,
 Status measure_together(const std::shared_ptr<const Model>& model, PlanConfig config,
                         int64_t most_bytes, const MeasureOptions& options, Measured& out) {
   config.schedule = "1f1b-delayed-w";
-  config.group = kTogether;
-  config.micro_batches -= config.micro_batches % kTogether;
+  config.group = config.micro_batches;
   WEFT_TRY_ASSIGN(const std::shared_ptr<const Plan> plan, make_plan(model, config));
   if (plan->arena_bytes[0] > most_bytes) return {};
   WEFT_TRY_ASSIGN(const Measured measured, measure_plan(plan, options));
@@ -187,7 +187,7 @@ Result<Measured> measure(const std::shared_ptr<const Model>& model, const Measur
   WEFT_TRY_ASSIGN(const std::shared_ptr<const Plan> plan, make_plan(model, config));
   gemm_info();  // chooses the kernels, once
   WEFT_TRY_ASSIGN(Measured out, measure_plan(plan, options));
-  if (plan->main_mode() == Mode::train && config.micro_batches >= kTogether)
+  if (plan->main_mode() == Mode::train && config.micro_batches == kMicroBatches)
     WEFT_TRY(measure_together(model, config, 2 * plan->arena_bytes[0], options, out));
   return out;
 }

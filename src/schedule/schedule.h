@@ -92,11 +92,14 @@ struct ScheduleCosts {
               // the one that holds least: where a step need not wait for the end of the one before
 };
 
+constexpr int32_t kDelayedGroup = 4;  // of 1f1b-delayed-w, if none is given
+
 struct ScheduleSizes {
   int32_t ranks = 1, micro_batches = 1;
   int32_t chunks = 0;  // stages per rank; 0: the schedule's own number
   int32_t group = 0;  // interleaved: micro-batches that pass a chunk before the next chunk follows;
-                      // 0: the number of ranks. 1f1b-delayed-w: those whose W run at once; 0: 4
+                      // 0: the number of ranks. 1f1b-delayed-w: those whose W run at once; 0:
+                      // kDelayedGroup
   int32_t segment = 0;  // asynchronous: updates until the pipeline drains, each with
                         // `micro_batches`; 0: kDefaultSegment
   int32_t warm_up = 0;  // 1f1b: forwards before the first backward, per later rank; 0: 1. 2 hides

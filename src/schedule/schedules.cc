@@ -43,11 +43,10 @@ Result<Schedule> make_1f1b(const ScheduleSizes& sizes) {
 // 1f1b with W apart from I: those of `group` micro-batches follow one another, so that each weight
 // gradient is one product with as many more rows.
 Result<Schedule> make_1f1b_delayed_w(const ScheduleSizes& sizes) {
-  constexpr int32_t kGroup = 4;
   WEFT_TRY_ASSIGN(
       Schedule schedule,
       begin_schedule({.name = "1f1b-delayed-w", .kinds = 3, .takes_group = true}, sizes));
-  const int32_t group = sizes.group > 0 ? sizes.group : kGroup;
+  const int32_t group = sizes.group > 0 ? sizes.group : kDelayedGroup;
   for (int32_t r = 0; r < sizes.ranks; ++r) {
     std::vector<Action> fused;
     fill_row(fused, r, sizes.micro_batches, std::min(sizes.ranks - 1 - r, sizes.micro_batches));

@@ -26,9 +26,11 @@ struct CallSeconds {
 };
 
 // W of n micro-batches at once takes a time that does not depend on n, and n times another one.
+// The times of one and of kMostTogether micro-batches are known.
 CallSeconds weight_seconds(const NodeTimes& node) {
   if (node.weight_together <= 0) return {node.weight, node.weight};
-  const double once = (node.weight - node.weight_together) * kTogether / (kTogether - 1);
+  constexpr double kMost = kMostTogether;
+  const double once = (node.weight - node.weight_together) * kMost / (kMost - 1);
   return {node.weight, std::clamp(node.weight - once, 0.0, node.weight)};
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "ops/op.h"
 #include "plan/schedule_choice.h"
 #include "tune/make_plan.h"
 
@@ -14,6 +15,25 @@ namespace {
 // Deeper warm-ups need more memory without a further gain: a depth of 2 hides a latency of up to a
 // forward and a backward.
 constexpr int32_t kDeepest = 4;
+
+// What a schedule has a choice of.
+struct Choice {
+  int32_t warm_up = 0, group = 0;
+};
+
+std::vector<Choice> choices_of(const ScheduleKind& kind, const PlanConfig& config) {
+  std::vector<Choice> out;
+  if (kind.name == "1f1b") {
+    if (config.warm_up != kAutoWarmUp) return {{.warm_up = config.warm_up}};
+    for (int32_t k = 1; k <= (config.ranks > 1 ? kDeepest : 1); ++k) out.push_back({.warm_up = k});
+    return out;
+  }
+  if (kind.name != "1f1b-delayed-w") return {{}};
+  if (config.group > 0) return {{.group = config.group}};
+  out.push_back({.group = kDelayedGroup});
+  if (config.micro_batches / config.data > kDelayedGroup) out.push_back({.group = kMostTogether});
+  return out;
+}
 
 Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, const Cluster* cluster,
                Candidate& out) {
@@ -88,22 +108,18 @@ Result<Comparison> compare_on(const std::shared_ptr<const Model>& model, const P
     // Neither is used unless it is named.
     if (!asked && (kind.forward_only || kind.asynchronous || config.schedule != kAutoSchedule))
       continue;
-    const bool warms_up = kind.name == "1f1b";
-    std::vector<int32_t> depths = {warms_up ? config.warm_up : 0};
-    if (warms_up && config.warm_up == kAutoWarmUp) {
-      depths.clear();
-      for (int32_t k = 1; k <= (config.ranks > 1 ? kDeepest : 1); ++k) depths.push_back(k);
-    }
-    for (int32_t depth : depths) {
+    for (const Choice& choice : choices_of(kind, config)) {
       Candidate next{.schedule = std::string(kind.name),
                      .chunks = config.chunks,
-                     .warm_up = depth,
+                     .warm_up = choice.warm_up,
+                     .group = choice.group,
                      .refused = {},
                      .prediction = {},
                      .config = {}};
       PlanConfig tried = config;
       tried.schedule = next.schedule;
-      tried.warm_up = depth;
+      tried.warm_up = choice.warm_up;
+      if (choice.group > 0) tried.group = choice.group;
       next.refused = measure(model, std::move(tried), cluster, next);
       if (next.refused.code() == Code::user)
         return next.refused;  // a callback that fails is not caused by the schedule

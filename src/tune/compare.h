@@ -18,8 +18,10 @@ constexpr int32_t kAutoWarmUp = -1;
 struct Candidate {
   MeshSizes mesh = {};  // if the mesh was selected
   std::string schedule;
-  int32_t chunks = 1, warm_up = 0;  // stages per rank; forwards ahead per later rank, 0: the
-                                    // schedule has no such choice
+  int32_t chunks = 1;              // stages per rank
+  int32_t warm_up = 0, group = 0;  // forwards ahead per later rank; micro-batches whose weight
+                                   // gradients follow one another; 0: the schedule has no such
+                                   // choice
   Status refused;     // the reason if there is no plan; the other fields are then empty
   bool over = false;  // a rank exceeds its memory limit
   Prediction prediction;

@@ -144,6 +144,9 @@ class Train(Case):
         self.train("--resume", self.path("c"), "--schedule", "pipedream", "--steps", 5, "--in-process")
         options = lines(run("inspect", self.path("c"), "--json").stdout)[0]["options"]
         self.assertEqual((options["segment"], options["vertical-sync"], options["schedule"]), ("2", "1", "pipedream"))
+        self.train(model, *TINY_STEP, "--schedule", "1f1b-delayed-w", "--group", 2, "--steps", 1, "--checkpoint", self.path("d"))
+        self.train("--resume", self.path("d"), "--schedule", "1f1b-delayed-w", "--steps", 2, "--in-process")
+        self.assertEqual(lines(run("inspect", self.path("d"), "--json").stdout)[0]["options"]["group"], "2")
         # What is given has to have a meaning, still.
         self.fails(3, "segment is 4, expected 0", "train", "--resume", self.path("a"), "--schedule", "1f1b", "--segment", 4, "--steps", 10)
 

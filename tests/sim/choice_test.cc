@@ -226,6 +226,26 @@ TEST(Choose, WarmsUpDeeperWhereLinksAreSlow) {
   EXPECT_EQ(far.value().warm_up, 2);
 }
 
+TEST(Choose, TakesLargerGroupsWhereWeightGradientsGainByThem) {
+  const auto model = test::chain_model(2);
+  PlanConfig config = slow_config(*model, 1, 16);
+  const auto none = choose(model, config, nullptr);
+  ASSERT_TRUE(none.ok()) << none.status().text();
+  EXPECT_NE(none.value().schedule, "1f1b-delayed-w");
+  for (NodeTimes& times : config.times) {
+    times.weight *= 4;
+    times.weight_together = times.weight / 4;
+  }
+  const auto chosen = choose(model, config, nullptr);
+  ASSERT_TRUE(chosen.ok()) << chosen.status().text();
+  EXPECT_EQ(chosen.value().schedule, "1f1b-delayed-w");
+  EXPECT_EQ(chosen.value().group, 8);
+  config.group = 3;
+  const auto given = choose(model, config, nullptr);
+  ASSERT_TRUE(given.ok()) << given.status().text();
+  EXPECT_EQ(given.value().group, 3);
+}
+
 TEST(Choose, LeavesNothingToChoose) {
   const auto model = test::chain_model(8);
   const PlanConfig config = slow_config(*model, 4, 8);

@@ -281,7 +281,7 @@ class weft_plan_info(ctypes.Structure):
         ("micro_batches", ctypes.c_uint32),
         ("schedule", ctypes.c_char_p),
         ("warm_up", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("group", ctypes.c_uint32),
         ("trained", ctypes.c_int64),
     ]
 
@@ -333,7 +333,7 @@ class weft_candidate(ctypes.Structure):
         ("warm_up", ctypes.c_uint32),
         ("best", ctypes.c_uint32),
         ("over", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("group", ctypes.c_uint32),
         ("schedule", ctypes.c_char_p),
         ("refused", ctypes.c_char_p),
         ("step_ns", ctypes.c_int64),

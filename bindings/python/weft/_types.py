@@ -527,6 +527,8 @@ class PlanInfo(NamedTuple):
     """Its name; "written" for a written schedule. Borrowed: valid as long as the plan"""
     warm_up: int
     """1f1b: forward actions ahead per later rank; else 0"""
+    group: int
+    """1f1b-delayed-w: micro-batches whose weight gradients follow one another; else 0"""
     trained: int
     """Elements of the parameters that are not frozen"""
 
@@ -588,6 +590,8 @@ class Candidate(NamedTuple):
     """1: the smallest of the candidates within 0.1 % of the shortest step, under the limit of bytes"""
     over: int
     """1: a rank exceeds the limit of bytes"""
+    group: int
+    """1f1b-delayed-w: micro-batches whose weight gradients follow one another; else 0"""
     schedule: Optional[str]
     """Borrowed, like `refused`: valid as long as the comparison"""
     refused: Optional[str]
@@ -743,11 +747,11 @@ CONVERSIONS: Dict[str, Tuple[Any, List[Tuple[str, Any]]]] = {
     "weft_preset_info": (PresetInfo, [("tokens", None), ("vocabulary", None), ("context", None), ("seq_len", None), ("width", None), ("text", "text")]),
     "weft_node_times": (NodeTimes, [("name", "text"), ("forward_ns", "seconds"), ("input_ns", "seconds"), ("weight_ns", "seconds"), ("output_bytes", None), ("stash_bytes", None)]),
     "weft_schedule_info": (ScheduleInfo, [("chunks", None), ("name", "text"), ("about", "text"), ("asynchronous", None), ("forward_only", None)]),
-    "weft_plan_info": (PlanInfo, [("ranks", None), ("stages", None), ("micro_batches", None), ("schedule", "text"), ("warm_up", None), ("trained", None)]),
+    "weft_plan_info": (PlanInfo, [("ranks", None), ("stages", None), ("micro_batches", None), ("schedule", "text"), ("warm_up", None), ("group", None), ("trained", None)]),
     "weft_prediction_info": (PredictionInfo, [("ranks", None), ("links", None), ("step_ns", "seconds"), ("commit_ns", "seconds"), ("idle", None), ("idle_own", None), ("peak_bytes", None), ("messages", None), ("bytes", None)]),
     "weft_rank_prediction": (RankPrediction, [("first_ns", "seconds"), ("last_ns", "seconds"), ("busy_ns", "seconds"), ("idle", None), ("idle_own", None), ("peak_bytes", None)]),
     "weft_link_prediction": (LinkPrediction, [("from", None), ("to", None), ("messages", None), ("bytes", None)]),
-    "weft_candidate": (Candidate, [("chunks", None), ("warm_up", None), ("best", None), ("over", None), ("schedule", "text"), ("refused", "text"), ("step_ns", "seconds"), ("idle", None), ("idle_own", None), ("peak_bytes", None), ("bytes", None), ("data", None), ("stage", None), ("tensor", None), ("work_ns", "seconds"), ("waiting_ns", "seconds"), ("shard", "text")]),
+    "weft_candidate": (Candidate, [("chunks", None), ("warm_up", None), ("best", None), ("over", None), ("group", None), ("schedule", "text"), ("refused", "text"), ("step_ns", "seconds"), ("idle", None), ("idle_own", None), ("peak_bytes", None), ("bytes", None), ("data", None), ("stage", None), ("tensor", None), ("work_ns", "seconds"), ("waiting_ns", "seconds"), ("shard", "text")]),
     "weft_failure": (Failure, [("cause", Cause), ("status", None), ("rank", None), ("other", None), ("joining", None), ("pid", None), ("stages", "array"), ("host", "text"), ("detail", "text"), ("activity", Activity), ("job", None), ("stage", None), ("micro_batch", None), ("mode", StepMode), ("awaited", Awaited), ("awaited_rank", None), ("step", None), ("limit_ns", "seconds"), ("count", None), ("heard_ns", "seconds"), ("reported_ns", "seconds")]),
     "weft_event": (Event, [("kind", EventKind), ("tag", None), ("status", None), ("micro_batch", None), ("step", None), ("loss", None), ("grad_norm", None), ("outputs", "tensors"), ("rank", None), ("text", "text"), ("idle", None), ("idle_by_rank", "ranks"), ("missing", None), ("path", "text"), ("failure", "struct"), ("host", "text"), ("pid", None), ("ranks", None), ("count", None)]),
     "weft_token": (Token, [("end", SequenceEnd), ("sequence", None), ("index", None), ("token", None)]),

@@ -798,7 +798,8 @@ pub struct weft_plan_info {
     pub schedule: *const c_char,
     /// 1f1b: forward actions ahead per later rank; else 0
     pub warm_up: u32,
-    pub reserved: u32,
+    /// 1f1b-delayed-w: micro-batches whose weight gradients follow one another; else 0
+    pub group: u32,
     /// elements of the parameters that are not frozen
     pub trained: i64,
 }
@@ -871,7 +872,8 @@ pub struct weft_candidate {
     pub best: u32,
     /// 1: a rank exceeds the limit of bytes
     pub over: u32,
-    pub reserved: u32,
+    /// 1f1b-delayed-w: micro-batches whose weight gradients follow one another; else 0
+    pub group: u32,
     /// borrowed, like `refused`: valid as long as the comparison
     pub schedule: *const c_char,
     /// why there is no such plan, or NULL. If it is not NULL, all fields below are 0.
@@ -1369,7 +1371,7 @@ extern "C" {
     pub fn weft_prediction_link(prediction: *const weft_prediction, index: u32, out: *mut weft_link_prediction) -> weft_status;
     /// Writes the timeline in the format of weft_run_save_trace, so that both can be compared. Thread: any.
     pub fn weft_prediction_save_trace(prediction: *const weft_prediction, path: *const c_char, err: *mut weft_error) -> weft_status;
-    /// Plans and simulates a step for each of several candidates. If config->schedule is "auto", the candidates are all synchronous schedules of weft_schedule_describe; otherwise only that schedule. If config->warm_up is WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of several warm-ups. With the axis "auto", there is one candidate per mesh of that many ranks, with its best schedule; config->shard "auto" then selects "parameters" if the plan exceeds the memory limit. Owner: caller; free with weft_comparison_free. Thread: owner of the model.
+    /// Plans and simulates a step for each of several candidates. If config->schedule is "auto", these are all synchronous schedules of weft_schedule_describe; otherwise only that one. With WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of several warm-ups; with group 0, 1f1b-delayed-w for 4 and 8. With the axis "auto", there is one per mesh of that many ranks, with its best schedule; config->shard "auto" then selects "parameters" if the plan exceeds the memory limit. Owner: caller; free with weft_comparison_free. Thread: owner of the model.
     pub fn weft_plan_compare(model: *mut weft_model, config: *const weft_plan_config, out: *mut *mut weft_comparison, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.
     pub fn weft_comparison_free(comparison: *mut weft_comparison);

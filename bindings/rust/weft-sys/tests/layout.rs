@@ -273,7 +273,7 @@ fn weft_plan_info_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_plan_info, micro_batches), 12);
     assert_eq!(offset!(weft_plan_info, schedule), 16);
     assert_eq!(offset!(weft_plan_info, warm_up), 24);
-    assert_eq!(offset!(weft_plan_info, reserved), 28);
+    assert_eq!(offset!(weft_plan_info, group), 28);
     assert_eq!(offset!(weft_plan_info, trained), 32);
 }
 
@@ -325,7 +325,7 @@ fn weft_candidate_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_candidate, warm_up), 8);
     assert_eq!(offset!(weft_candidate, best), 12);
     assert_eq!(offset!(weft_candidate, over), 16);
-    assert_eq!(offset!(weft_candidate, reserved), 20);
+    assert_eq!(offset!(weft_candidate, group), 20);
     assert_eq!(offset!(weft_candidate, schedule), 24);
     assert_eq!(offset!(weft_candidate, refused), 32);
     assert_eq!(offset!(weft_candidate, step_ns), 40);

@@ -61,6 +61,8 @@ pub struct PlanInfo {
     pub schedule: String,
     /// "1f1b": forward actions ahead per later rank; else 0.
     pub warm_up: u32,
+    /// "1f1b-delayed-w": micro-batches whose weight gradients follow one another; else 0.
+    pub group: u32,
     /// Elements of the parameters that are trained.
     pub trained: u64,
 }
@@ -194,6 +196,7 @@ impl Plan {
             micro_batches: info.micro_batches,
             schedule: unsafe { text_of(info.schedule) },
             warm_up: info.warm_up,
+            group: info.group,
             trained: info.trained as u64,
         })
     }

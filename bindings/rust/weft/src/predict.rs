@@ -139,6 +139,8 @@ pub struct Candidate {
     pub chunks: u32,
     /// "1f1b": forward actions ahead per later rank; else 0.
     pub warm_up: u32,
+    /// "1f1b-delayed-w": micro-batches whose weight gradients follow one another; else 0.
+    pub group: u32,
     /// The plan that the library selects.
     pub best: bool,
     /// A rank exceeds the limit of bytes.
@@ -196,6 +198,7 @@ impl Comparison {
             schedule: optional_text(out.schedule).unwrap_or_default(),
             chunks: out.chunks,
             warm_up: out.warm_up,
+            group: out.group,
             best: out.best == 1,
             over: out.over == 1,
             refused: optional_text(out.refused),
