@@ -587,7 +587,7 @@ typedef struct weft_plan_config {
   const weft_optimizer *optimizer;   /**< NULL: the defaults of weft_optimizer_init. Default: NULL. */
   uint32_t chunks;            /**< stages per rank; 0: the number that the schedule uses. Default: 0. */
   uint32_t group;             /**< interleaved, interleaved-zb: micro-batches per chunk before the next chunk; 0: the number of ranks.
-                                   1f1b-delayed-w: micro-batches whose weight gradients follow one another; 0: 4. Default: 0. */
+                                   1f1b-delayed-w: micro-batches whose weight gradients follow one another; 0: 4, or 8 with "auto". Default: 0. */
   uint32_t warm_up;           /**< 1f1b: forward actions before the first backward action, per later rank; 2 hides the latency of links;
                                    or WEFT_WARM_UP_AUTO. Default: 1. */
   uint32_t segment;           /**< asynchronous schedules: updates per step, each of micro_batches; a multiple of all stage_replicas.
@@ -801,10 +801,10 @@ typedef struct weft_candidate {
   const char *shard;          /**< weft_plan_config.shard of the candidate; borrowed like `schedule`. NULL without the axis "auto" */
 } weft_candidate;
 /**
- * Plans and simulates a step for each of several candidates. If config->schedule is "auto", these are all synchronous schedules of
- * weft_schedule_describe; otherwise only that one. With WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of several warm-ups; with group 0,
- * 1f1b-delayed-w for 4 and 8. With the axis "auto", there is one per mesh of that many ranks, with its best schedule; config->shard "auto" then
- * selects "parameters" if the plan exceeds the memory limit. Owner: caller; free with weft_comparison_free. Thread: owner of the model.
+ * Plans and simulates a step for each of several candidates. With config->schedule "auto", these are all synchronous schedules of
+ * weft_schedule_describe, otherwise only that one; with WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of several warm-ups; with "auto" and
+ * group 0, 1f1b-delayed-w for 4 and 8. With the axis "auto", there is one per mesh, with its best schedule; config->shard "auto" then selects
+ * "parameters" if the plan exceeds the memory limit. Owner: caller; free with weft_comparison_free. Thread: owner of the model.
  */
 WEFT_API weft_status weft_plan_compare(weft_model *model, const weft_plan_config *config, weft_comparison **out, weft_error *err);
 /** NULL is a no-op. Thread: owner. */

@@ -294,6 +294,11 @@ Outcome take_ranks(PlanOptions& options) {
   return {};
 }
 
+std::string schedule_text(const weft_plan_info& info) {
+  const std::string name = info.schedule;
+  return info.group > 0 ? name + " group " + std::to_string(info.group) : name;
+}
+
 Outcome settle_choices(const ModelOptions& model, PlanOptions& options,
                        const OptimizerOptions& optimizer, uint64_t steps) {
   CLI_TRY(take_ranks(options));

@@ -43,6 +43,8 @@ struct PlanRequest {
 
 // With a cluster, if the number of ranks is 1: sets it to the number of ranks of the cluster.
 Outcome take_ranks(PlanOptions& options);
+// "1f1b-delayed-w group 8"
+std::string schedule_text(const weft_plan_info& info);
 // Replaces "auto" by the selected value, so that a checkpoint stores that value.
 Outcome settle_choices(const ModelOptions& model, PlanOptions& options,
                        const OptimizerOptions& optimizer, uint64_t steps);

@@ -1,4 +1,5 @@
 // weft train
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/command.h"
@@ -44,12 +45,15 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   std::vector<std::pair<std::string, std::string>> texts;
   for (uint32_t i = 0; i < info.n_options; ++i)
     texts.emplace_back(info.options[i].key, info.options[i].value);
+  const auto schedule = std::find_if(texts.begin(), texts.end(),
+                                     [](const auto& text) { return text.first == "schedule"; });
+  const std::string stored = schedule == texts.end() ? "" : schedule->second;
   CLI_TRY(settings.restore(texts));
   if (const std::string kept = tokenizer_of(options.resume);
       !kept.empty() && !settings.given("tokenizer"))
     options.data.tokenizer = kept;
   CLI_TRY(settle_mesh(settings, options.plan));
-  forget_options(settings, options.plan);
+  forget_options(settings, stored, options.plan);
   complete_model(options);
   if (options.model.model.empty()) {
     if (info.model) options.model.model = info.model;

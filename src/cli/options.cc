@@ -63,6 +63,14 @@ std::string check_speeds(const std::string& list) {
   return "";
 }
 
+// Schedules for which --group means the same.
+enum class Grouping { none, chunks, weights };
+
+Grouping grouping_of(const std::string& schedule) {
+  if (schedule.starts_with("interleaved")) return Grouping::chunks;
+  return schedule == "1f1b-delayed-w" ? Grouping::weights : Grouping::none;
+}
+
 std::string check_warm_up(const std::string& text) {
   uint32_t depth = 0;
   return text == kAuto || (read_value(text, &depth) && depth > 0)
@@ -240,7 +248,7 @@ Outcome check_cluster(const StoredOptions& settings, const PlanOptions& plan) {
   return {};
 }
 
-void forget_options(const StoredOptions& settings, PlanOptions& plan) {
+void forget_options(const StoredOptions& settings, const std::string& stored, PlanOptions& plan) {
   const auto given = [&settings](const char* name) { return settings.given(name); };
   const PlanOptions defaults;
   const bool other_ranks = given("ranks") || given("mesh");
@@ -251,8 +259,7 @@ void forget_options(const StoredOptions& settings, PlanOptions& plan) {
     const std::string name = plan.schedule_file.empty() ? plan.schedule : "";
     const weft_schedule_info info = schedule_of(name);
     if (!given("chunks") && (!info.name || info.chunks)) plan.chunks = defaults.chunks;
-    const bool groups = name.starts_with("interleaved") || name == "1f1b-delayed-w";
-    if (!given("group") && !groups) plan.group = defaults.group;
+    if (!given("group") && grouping_of(name) != grouping_of(stored)) plan.group = defaults.group;
     if (!given("warmup-depth") && name != "1f1b") plan.warm_up = defaults.warm_up;
     if (!given("segment") && !info.asynchronous) plan.segment = defaults.segment;
     if (!given("vertical-sync") && !info.asynchronous) plan.vertical_sync = defaults.vertical_sync;

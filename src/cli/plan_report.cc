@@ -179,7 +179,7 @@ const weft_candidate* best_of(const std::vector<weft_candidate>& rows) {
 void print_meshes(const std::vector<weft_candidate>& rows) {
   const weft_candidate* best = best_of(rows);
   print_line(
-      "  mesh                          schedule                step        work     waiting    "
+      "  mesh                          schedule                    step        work     waiting    "
       "messages  largest rank  shard");
   for (const weft_candidate& row : rows) {
     if (row.refused) {
@@ -190,7 +190,7 @@ void print_meshes(const std::vector<weft_candidate>& rows) {
                             : row.over        ? "over the limit"
                                               : "";
     print_format(
-        "%c %-28s  %-18s  %10s  %10s  %10s  %10s  %12s  %-10s%s%s", row.best ? '*' : ' ',
+        "%c %-28s  %-22s  %10s  %10s  %10s  %10s  %12s  %-10s%s%s", row.best ? '*' : ' ',
         mesh_name(row).c_str(), candidate_name(row).c_str(),
         time_text(seconds_of(row.step_ns)).c_str(), time_text(seconds_of(row.work_ns)).c_str(),
         time_text(seconds_of(row.waiting_ns)).c_str(),
@@ -252,7 +252,7 @@ void print_plan(const PlanReport& r) {
   const weft_prediction_info info = info_of(r.prediction);
   print_format("%s: %s, %u rank%s, %s, %u micro-batches of %u", r.built.info.text,
                parameters_text(*r.built.model, plan).c_str(), plan.ranks,
-               plan.ranks == 1 ? "" : "s", plan.schedule, plan.micro_batches,
+               plan.ranks == 1 ? "" : "s", schedule_text(plan).c_str(), plan.micro_batches,
                r.options.micro_batch_size);
   print_line("");
   print_ranks(r, plan.ranks);

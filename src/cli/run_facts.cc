@@ -69,7 +69,7 @@ std::string run_line(const RunFacts& facts) {
   const std::string seconds = "about " + about_text(facts.submission_seconds()) + " per ";
   return name.substr(0, name.find(':')) + ": " + parameters_text(*facts.built.model, facts.info) +
          ", " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
-         (mesh.empty() ? "" : " (" + mesh + ")") + ", " + facts.info.schedule + ", " +
+         (mesh.empty() ? "" : " (" + mesh + ")") + ", " + schedule_text(facts.info) + ", " +
          size_text(facts) + "; predicted: " + bytes_text(facts.predicted.peak_bytes) +
          (ranks == 1 ? "" : " on the largest rank") + ", " + seconds +
          (weft_plan_updates(facts.built.plan.get()) > 1 ? "segment" : "step");

@@ -94,8 +94,8 @@ HWY_INLINE void pack_plain(const float* x, int64_t row, int64_t depth, int64_t c
 
 // Rows p < depth of `strips` whole strips at x, `strip` floats apart in `out`. Row by row, which is
 // the order of x in memory. The lines of a row that comes later are fetched: it is too far for the
-// processor to guess. Past the caches, a few strips at a time: x is in a cache then, and each strip
-// is written to a page of its own.
+// processor to guess. With kPast, four strips at a time: each strip is on a page of its own, and
+// the processor has few entries for pages that are written.
 template <bool kPast>
 HWY_INLINE void pack_whole(const float* x, int64_t row, int64_t depth, int64_t strips, float* out,
                            int64_t strip) {

@@ -79,18 +79,17 @@ class Recorded {
     std::map<std::pair<int32_t, Kind>, Taken> out;
     for (size_t r = 0; r < ranks_.size(); ++r) {
       const RankProgram& program = plan_.mode(mode_).ranks[r];
-      std::map<int32_t, std::vector<double>> times;  // per program
-      std::map<int32_t, double> expected;
+      std::map<int32_t, std::vector<double>> times, expected;  // per program
       each_counted(r, [&](const Job& job, double seconds) {
         if (job.kind != JobKind::action) return;
         times[job.program].push_back(seconds);
-        expected[job.program] = costs.of(static_cast<int32_t>(r), job) / job.together;
+        expected[job.program].push_back(costs.of(static_cast<int32_t>(r), job) / job.together);
       });
       for (auto& [index, values] : times) {
         const ActionProgram& action = program.programs[static_cast<size_t>(index)];
         Taken& taken = out[{action.stage, action.kind}];
         taken.ran += median(std::move(values));
-        taken.expected += expected[index];
+        taken.expected += median(std::move(expected[index]));
       }
     }
     return out;

@@ -8,6 +8,7 @@
 #include "io/names.h"
 #include "kernels/gemm.h"
 #include "loop/team.h"
+#include "ops/op.h"
 #include "runtime/worker.h"
 #include "sim/costs.h"
 #include "tune/make_plan.h"
@@ -19,6 +20,7 @@ namespace {
 // Of a step. So a weight that products read packed is packed once per step, as in most runs.
 constexpr int kMicroBatches = 8;
 static_assert(kMicroBatches == kMostTogether);
+constexpr int kFewestTogether = 3;  // measured steps, each of which has W of all of them once
 
 double median(std::vector<int64_t>& values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -159,17 +161,27 @@ Result<Measured> measure_plan(const std::shared_ptr<const Plan>& plan,
   return Measure(plan, *worker).run(options.repeats);
 }
 
-// W of several micro-batches at once, if their activations do not take much memory. Where they do,
-// a micro-batch has so many rows that little is gained.
-Status measure_together(const std::shared_ptr<const Model>& model, PlanConfig config,
-                        int64_t most_bytes, const MeasureOptions& options, Measured& out) {
+int64_t bytes_of_params(const Model& model) {
+  int64_t out = 0;
+  for (const Param& param : model.params()) out += param.desc().bytes();
+  return out;
+}
+
+// W of several micro-batches at once, unless their activations take more memory than the
+// parameters. Then, a micro-batch has so many rows that little is gained. `bytes`: of a plan with
+// one micro-batch at a time.
+Status measure_together(const std::shared_ptr<const Model>& model, PlanConfig config, int64_t bytes,
+                        MeasureOptions options, Measured& out) {
+  options.repeats = std::max(options.repeats, kFewestTogether * kMicroBatches);
   config.schedule = "1f1b-delayed-w";
   config.group = config.micro_batches;
   WEFT_TRY_ASSIGN(const std::shared_ptr<const Plan> plan, make_plan(model, config));
-  if (plan->arena_bytes[0] > most_bytes) return {};
-  WEFT_TRY_ASSIGN(const Measured measured, measure_plan(plan, options));
+  if (plan->arena_bytes[0] - bytes > bytes_of_params(*model)) return {};
+  const Result<Measured> measured = measure_plan(plan, options);
+  if (measured.status().code() == Code::no_memory) return {};
+  WEFT_TRY(measured.status());
   for (size_t id = 0; id < out.times.size(); ++id)
-    out.times[id].weight_together = measured.times[id].weight;
+    out.times[id].weight_together = measured.value().times[id].weight;
   return {};
 }
 
@@ -188,7 +200,7 @@ Result<Measured> measure(const std::shared_ptr<const Model>& model, const Measur
   gemm_info();  // chooses the kernels, once
   WEFT_TRY_ASSIGN(Measured out, measure_plan(plan, options));
   if (plan->main_mode() == Mode::train && config.micro_batches == kMicroBatches)
-    WEFT_TRY(measure_together(model, config, 2 * plan->arena_bytes[0], options, out));
+    WEFT_TRY(measure_together(model, config, plan->arena_bytes[0], options, out));
   return out;
 }
 

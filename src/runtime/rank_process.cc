@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kLongWait = 5'000'000'000;  // nanoseconds; logged, and then at twice the time
 
 // Weight gradients that run at once on any rank.
-int32_t most_together(const Plan& plan) {
+int32_t most_joined(const Plan& plan) {
   int32_t most = 1;
   for (const RankProgram& rank : plan.mode(plan.main_mode()).ranks)
     for (const Job& job : rank.jobs) most = std::max(most, job.together);
@@ -22,7 +22,7 @@ int32_t most_together(const Plan& plan) {
 
 // For any stage, forward and backward, as estimated by the ops.
 double longest_action(const Plan& plan) {
-  const double together = most_together(plan);
+  const double together = most_joined(plan);
   const ScheduleCosts costs = schedule_costs(*plan.model, plan.config, {}, plan.stage_of_node);
   double longest = 0;
   for (size_t s = 0; s < costs.forward.size(); ++s)

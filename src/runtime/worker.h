@@ -57,8 +57,8 @@ class Worker {
   Status trace(size_t jobs);
   const std::vector<TraceSpan>& spans() const { return spans_; }
 
-  // From now on appends the duration of each call of an action to *out, in nanoseconds, or of all
-  // those that ran at once; null: stops.
+  // From now on appends the duration of each call of an action to *out, in nanoseconds; calls that
+  // run at once have one duration. Null: stops.
   void time_calls(std::vector<int64_t>* out) { call_times_ = out; }
 
   // The source or destination of a message of that edge, and its length. Feeds are sent from the

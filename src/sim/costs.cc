@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lowering/parameters.h"
+#include "ops/op.h"
 
 namespace weft {
 

@@ -20,15 +20,10 @@ class JobCosts {
   JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& times,
            const std::vector<double>& speeds);
 
-  // Seconds. Those of micro-batches that run at once are of the first of their jobs.
+  // Seconds. The first of jobs that run at once has the time of all of them, the others have 0.
   double of(int32_t rank, const Job& job) const {
-    const Begins& begins = begins_[static_cast<size_t>(rank)];
-    const size_t begin = job.kind == JobKind::action ? begins.programs
-                         : job.kind == JobKind::reduce
-                             ? begins.buckets
-                             : begins.kinds + static_cast<size_t>(job.kind);
-    const size_t at = begin + static_cast<size_t>(std::max(job.program, 0));
     if (job.together == 0) return 0;
+    const size_t at = index_of(begins_[static_cast<size_t>(rank)], job);
     return costs_[at] + (job.together - 1) * further_[at];
   }
 
@@ -38,6 +33,14 @@ class JobCosts {
   struct Begins {
     size_t kinds, buckets, programs;
   };
+  static size_t index_of(const Begins& begins, const Job& job) {
+    const auto program = static_cast<size_t>(std::max(job.program, 0));
+    switch (job.kind) {
+      case JobKind::action: return begins.programs + program;
+      case JobKind::reduce: return begins.buckets + program;
+      default: return begins.kinds + static_cast<size_t>(job.kind);
+    }
+  }
   std::vector<Begins> begins_;  // per rank
   std::vector<double> costs_;
   std::vector<double> further_;  // of each further micro-batch that runs at once with the first

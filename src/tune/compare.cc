@@ -31,7 +31,9 @@ std::vector<Choice> choices_of(const ScheduleKind& kind, const PlanConfig& confi
   if (kind.name != "1f1b-delayed-w") return {{}};
   if (config.group > 0) return {{.group = config.group}};
   out.push_back({.group = kDelayedGroup});
-  if (config.micro_batches / config.data > kDelayedGroup) out.push_back({.group = kMostTogether});
+  const int32_t most = (config.micro_batches + config.data - 1) / config.data;  // of a replica
+  if (config.schedule == kAutoSchedule && most > kDelayedGroup)
+    out.push_back({.group = kMostTogether});
   return out;
 }
 

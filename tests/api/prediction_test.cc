@@ -93,6 +93,34 @@ TEST(Prediction, GoesByLinksThatASavedPlanHasNot) {
       << "what it runs is the same";
 }
 
+TEST(Comparison, HasTwoGroupsOfDelayedWeightGradientsIfTheScheduleIsNotGiven) {
+  const ModelPtr model = small_model();
+  weft_plan_config config = plan_config(2, 8);
+  const auto groups = [&] {
+    Error err;
+    weft_comparison* out = nullptr;
+    EXPECT_EQ(weft_plan_compare(model.get(), &config, &out, &err), WEFT_OK) << err.text;
+    std::vector<uint32_t> found;
+    weft_candidate row = sized<weft_candidate>();
+    for (uint32_t i = 0; weft_comparison_row(out, i, &row) == WEFT_OK; ++i)
+      if (row.group > 0) found.push_back(row.group);
+    weft_comparison_free(out);
+    return found;
+  };
+  config.schedule = "auto";
+  EXPECT_EQ(groups(), (std::vector<uint32_t>{4, 8}));
+  config.micro_batches = 4;
+  EXPECT_EQ(groups(), std::vector<uint32_t>{4});
+  config.micro_batches = 8;
+  config.schedule = "1f1b-delayed-w";
+  EXPECT_EQ(groups(), std::vector<uint32_t>{4});
+  weft_plan_info info = sized<weft_plan_info>();
+  ASSERT_EQ(weft_plan_describe(new_plan(model, config).get(), &info), WEFT_OK);
+  EXPECT_EQ(info.group, 4u) << "a plan has what the comparison shows";
+  config.schedule = "1f1b";
+  EXPECT_EQ(groups(), std::vector<uint32_t>{});
+}
+
 TEST(Comparison, OfAnAxisAutoHasARowForEachMesh) {
   const ModelPtr model = small_model();
   weft_plan_config config = plan_config(1, 4);

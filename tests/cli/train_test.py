@@ -147,6 +147,9 @@ class Train(Case):
         self.train(model, *TINY_STEP, "--schedule", "1f1b-delayed-w", "--group", 2, "--steps", 1, "--checkpoint", self.path("d"))
         self.train("--resume", self.path("d"), "--schedule", "1f1b-delayed-w", "--steps", 2, "--in-process")
         self.assertEqual(lines(run("inspect", self.path("d"), "--json").stdout)[0]["options"]["group"], "2")
+        # What has another meaning does not.
+        self.train("--resume", self.path("d"), "--schedule", "interleaved", "--ranks", 2, "--steps", 3, "--in-process")
+        self.assertEqual(lines(run("inspect", self.path("d"), "--json").stdout)[0]["options"]["group"], "0")
         # What is given has to have a meaning, still.
         self.fails(3, "segment is 4, expected 0", "train", "--resume", self.path("a"), "--schedule", "1f1b", "--segment", 4, "--steps", 10)
 

@@ -321,7 +321,7 @@ class PlanOptions(TypedDict, total=False):
     """Stages per rank; 0: the number that the schedule uses. Default: 0."""
     group: int
     """Interleaved, interleaved-zb: micro-batches per chunk before the next chunk; 0: the number of ranks. 1f1b-delayed-w: micro-batches
-    whose weight gradients follow one another; 0: 4. Default: 0.
+    whose weight gradients follow one another; 0: 4, or 8 with "auto". Default: 0.
     """
     warm_up: int
     """1f1b: forward actions before the first backward action, per later rank; 2 hides the latency of links; or WEFT_WARM_UP_AUTO. Default:

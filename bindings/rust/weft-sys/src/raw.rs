@@ -719,7 +719,7 @@ pub struct weft_plan_config {
     pub optimizer: *const weft_optimizer,
     /// stages per rank; 0: the number that the schedule uses. Default: 0.
     pub chunks: u32,
-    /// interleaved, interleaved-zb: micro-batches per chunk before the next chunk; 0: the number of ranks. 1f1b-delayed-w: micro-batches whose weight gradients follow one another; 0: 4. Default: 0.
+    /// interleaved, interleaved-zb: micro-batches per chunk before the next chunk; 0: the number of ranks. 1f1b-delayed-w: micro-batches whose weight gradients follow one another; 0: 4, or 8 with "auto". Default: 0.
     pub group: u32,
     /// 1f1b: forward actions before the first backward action, per later rank; 2 hides the latency of links; or WEFT_WARM_UP_AUTO. Default: 1.
     pub warm_up: u32,
@@ -1371,7 +1371,7 @@ extern "C" {
     pub fn weft_prediction_link(prediction: *const weft_prediction, index: u32, out: *mut weft_link_prediction) -> weft_status;
     /// Writes the timeline in the format of weft_run_save_trace, so that both can be compared. Thread: any.
     pub fn weft_prediction_save_trace(prediction: *const weft_prediction, path: *const c_char, err: *mut weft_error) -> weft_status;
-    /// Plans and simulates a step for each of several candidates. If config->schedule is "auto", these are all synchronous schedules of weft_schedule_describe; otherwise only that one. With WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of several warm-ups; with group 0, 1f1b-delayed-w for 4 and 8. With the axis "auto", there is one per mesh of that many ranks, with its best schedule; config->shard "auto" then selects "parameters" if the plan exceeds the memory limit. Owner: caller; free with weft_comparison_free. Thread: owner of the model.
+    /// Plans and simulates a step for each of several candidates. With config->schedule "auto", these are all synchronous schedules of weft_schedule_describe, otherwise only that one; with WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of several warm-ups; with "auto" and group 0, 1f1b-delayed-w for 4 and 8. With the axis "auto", there is one per mesh, with its best schedule; config->shard "auto" then selects "parameters" if the plan exceeds the memory limit. Owner: caller; free with weft_comparison_free. Thread: owner of the model.
     pub fn weft_plan_compare(model: *mut weft_model, config: *const weft_plan_config, out: *mut *mut weft_comparison, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.
     pub fn weft_comparison_free(comparison: *mut weft_comparison);
