@@ -77,6 +77,7 @@ weft_status weft_plan_settings(const weft_plan* plan, weft_plan_config* out) {
     full.optimizer = &plan->optimizer;
     full.groups = plan->groups.data();
     full.n_groups = static_cast<uint32_t>(plan->groups.size());
+    weft_plan_config_init(out, out->size);  // also the fields of a later version
     fill_result(out, full);
     return {};
   });

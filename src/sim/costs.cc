@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "lowering/parameters.h"
 #include "ops/op.h"
 
@@ -140,6 +141,19 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
       further_.push_back(sum.further / speed);
     }
   }
+}
+
+Status JobCosts::check() const {
+  constexpr double kMost = 1e9;
+  for (size_t r = 0; r < begins_.size(); ++r) {
+    const size_t end = r + 1 < begins_.size() ? begins_[r + 1].kinds : costs_.size();
+    for (size_t i = begins_[r].kinds; i < end; ++i)
+      if (!(costs_[i] <= kMost))
+        return Status(Code::invalid,
+                      cat("a job of rank ", r, " takes ", costs_[i], " s, expected at most ", kMost,
+                          ": the speed of the rank or a time of the profile is out of range"));
+  }
+  return {};
 }
 
 }  // namespace weft

@@ -20,6 +20,9 @@ class JobCosts {
   JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& times,
            const std::vector<double>& speeds);
 
+  // Refuses times that are too long for a simulation.
+  Status check() const;
+
   // Seconds. The first of jobs that run at once has the time of all of them, the others have 0.
   double of(int32_t rank, const Job& job) const {
     if (job.together == 0) return 0;

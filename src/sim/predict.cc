@@ -73,6 +73,7 @@ int64_t Prediction::bytes() const {
 
 Status explain(const std::shared_ptr<const Plan>& plan, const Cluster* cluster, Prediction& out) {
   const JobCosts jobs = job_costs(*plan, cluster);
+  WEFT_TRY(jobs.check());
   SimCosts costs = costs_of(*plan, cluster, jobs);
   costs.link_of = {};
   WEFT_TRY_ASSIGN(const SimStep done,
@@ -87,10 +88,15 @@ Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluste
   out.mode = plan->main_mode();
   if (cluster) WEFT_TRY(check_ranks(*cluster, plan->config.ranks));
   const JobCosts jobs = job_costs(*plan, cluster);
+  WEFT_TRY(jobs.check());
   Sim sim(plan, costs_of(*plan, cluster, jobs), false);
   if (spans) sim.keep_spans();
   WEFT_TRY_ASSIGN(SimStep done, sim.step(largest_step(*plan, out.mode)));
 
+  constexpr double kMost = 9e9;  // in nanoseconds, a number of 64 bits
+  if (!(done.makespan <= kMost))
+    return Status(Code::invalid, cat("a step takes ", done.makespan, " s, expected at most ", kMost,
+                                     ": a speed, a link or a time of the profile is out of range"));
   out.seconds = done.makespan;
   out.commit = done.commit;
   for (size_t r = 0; r < done.ranks.size(); ++r) {

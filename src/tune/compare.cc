@@ -86,7 +86,9 @@ std::string why_none(const std::vector<Candidate>& candidates) {
                            [&](const auto& r) { return r.first == reason; });
     if (at == reasons.end()) at = reasons.insert(at, {std::move(reason), {}});
     std::vector<std::string>& names = at->second;
-    const std::string name = c.mesh.data > 0 ? c.mesh.text() : c.schedule;
+    std::string name = c.mesh.data > 0 ? c.mesh.text() : c.schedule;
+    if (c.mesh.data == 0 && c.warm_up > 1) name += cat(" warm-up ", c.warm_up);
+    if (c.mesh.data == 0 && c.group > 0) name += cat(" group ", c.group);
     if (names.empty() || names.back() != name) names.push_back(name);
   }
   std::string out;

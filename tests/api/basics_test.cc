@@ -1,5 +1,6 @@
 // Statuses, errors and tensors.
 #include <cstddef>
+#include <cstring>
 
 #include "api/drivers.h"
 
@@ -144,6 +145,23 @@ TEST(Init, AFieldThatTheStructLacksHasItsDefault) {
   EXPECT_EQ(weft_plan_describe(b.get(), &full), WEFT_OK);
   EXPECT_EQ(small.warm_up, full.warm_up);
   EXPECT_EQ(weft_plan_bytes(a.get(), 0), weft_plan_bytes(b.get(), 0));
+}
+
+// A program for a later version, with more fields.
+TEST(Init, AFieldThatTheLibraryLacksIsZero) {
+  struct Later {
+    weft_plan_config config;
+    unsigned char more[64];
+  } later;
+  std::memset(&later, 0xaa, sizeof later);
+  later.config.size = sizeof later;
+  const ModelPtr model = small_model();
+  const PlanPtr plan = new_plan(model, plan_config(2));
+  ASSERT_EQ(weft_plan_settings(plan.get(), &later.config), WEFT_OK);
+  Error err;
+  weft_plan* again = nullptr;
+  ASSERT_EQ(weft_plan_new(model.get(), &later.config, &again, &err), WEFT_OK) << err.text;
+  weft_plan_free(again);
 }
 
 TEST(Init, AZeroFilledStructIsRefusedByName) {

@@ -202,6 +202,22 @@ TEST(Prediction, UsesTheMeasuredSpeedOfUpdatesAndTimeBetweenActions) {
   EXPECT_NEAR(seconds(1e3, 3) - seconds(1e3, 2), seconds(1e3, 2) - slow, 1e-6);
 }
 
+TEST(Prediction, RefusesTimesThatAreTooLong) {
+  PlanConfig config = chain_config("1f1b", 2, 4);
+  config.machines.speeds = {1, 1e-320};
+  const auto slow = predict(chain_plan(config), nullptr, false);
+  ASSERT_FALSE(slow.ok());
+  EXPECT_NE(slow.status().text().find("a job of rank 1 takes inf s, expected at most 1e+09"),
+            std::string::npos)
+      << slow.status().text();
+  config.machines.speeds = {};
+  config.machines.bandwidth = 1e-320;
+  const auto late = predict(chain_plan(config), nullptr, false);
+  ASSERT_FALSE(late.ok());
+  EXPECT_NE(late.status().text().find("a step takes inf s"), std::string::npos)
+      << late.status().text();
+}
+
 // W of a weight takes 8 s for one micro-batch, and 36 s for eight at once: 4 s, and 4 s for each.
 TEST(Prediction, CountsWhatWeightGradientsSaveAtOnce) {
   const auto saved = [](const char* schedule, int32_t group) {
