@@ -35,6 +35,18 @@ void complete_model(TrainOptions& options) {
   options.model.packed = options.data.has_json();
 }
 
+// A profile affects only the speed, so a run can continue without it.
+void forget_missing_profile(const StoredOptions& settings, std::string& profile) {
+  std::error_code ignored;
+  if (profile.empty() || settings.given("profile") || std::filesystem::exists(profile, ignored))
+    return;
+  complain(
+      "train",
+      "'" + profile +
+          "', the --profile of the checkpoint, does not exist here; the run continues without it");
+  profile.clear();
+}
+
 // The settings of the checkpoint are the defaults of all options.
 Outcome Train::resume(CheckpointPtr& checkpoint) {
   weft_checkpoint_info info = sized<weft_checkpoint_info>();
@@ -54,6 +66,7 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
     options.data.tokenizer = kept;
   CLI_TRY(settle_mesh(settings, options.plan));
   forget_options(settings, stored, options.plan);
+  forget_missing_profile(settings, options.plan.profile);
   complete_model(options);
   if (options.model.model.empty()) {
     if (info.model) options.model.model = info.model;

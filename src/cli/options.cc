@@ -266,6 +266,9 @@ void forget_options(const StoredOptions& settings, const std::string& stored, Pl
     if (!given("stage-replicas") && name != "pipedream") plan.stage_replicas.clear();
   }
   if (other_ranks && !given("stage-replicas")) plan.stage_replicas.clear();
+  const bool other_calls = given("micro-batch-size") || given("seq-len") || given("precision") ||
+                           given("f32-nodes") || (another && plan.schedule == "pipedream");
+  if (!given("profile") && other_calls) plan.profile.clear();
   const bool other_stages =
       (another || other_ranks || given("chunks")) && split(plan.cut).size() + 1 != stages_of(plan);
   if (!given("cut") && (other_stages || given("partition"))) plan.cut.clear();

@@ -111,9 +111,8 @@ class PlanFileReader {
 Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
                        OptimizerOptions& optimizer, uint64_t& steps) {
   if (options.plan_file.empty()) return {};
-  std::vector<std::string> names = {"schedule-file", "partition",      "cut",  "profile", "speeds",
-                                    "link-latency",  "link-bandwidth", "seed", "mesh",    "freeze",
-                                    "param-group"};
+  std::vector<std::string> names = {"schedule-file", "partition", "cut",        "seed",
+                                    "mesh",          "freeze",    "param-group"};
 #define PLAN_OPTION(field, value, type, section, option, ...) \
   names.push_back(StoredOptions::name_of(option));
 #define OPTIMIZER_OPTION(field, value, type, section, option, ...) \
@@ -125,9 +124,13 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
     if (settings.given(name))
       return {kUsage, "--" + name + " cannot be combined with --plan, which contains it",
               "remove one of the two"};
-  if (!options.cluster.empty())
-    return {kUsage, "--cluster cannot be combined with --plan, which is already made",
+  const auto is_made = [](const std::string& name) -> Outcome {
+    return {kUsage, "--" + name + " cannot be combined with --plan, which is already made",
             "remove one of the two"};
+  };
+  if (!options.cluster.empty()) return is_made("cluster");
+  for (const char* name : {"profile", "speeds", "link-latency", "link-bandwidth"})
+    if (settings.given(name)) return is_made(name);
   std::string text;
   CLI_TRY(read_text(options.plan_file, text));
   const nlohmann::json plan = nlohmann::json::parse(text, nullptr, false);

@@ -177,6 +177,7 @@ class Plan(Case):
         self.assertEqual(self.train("--in-process", "--resume", half, "--ranks", 3)[1]["digest"], whole)
         for option in (["--seed", 7], ["--lr", 0.01], ["--ranks", 2], ["--cut", "h.1"]):
             self.fails(2, option[0] + " cannot be combined with --plan, which contains it", "train", TINY, "--plan", self.path("p.json"), *option)
+        self.fails(2, "--speeds cannot be combined with --plan, which is already made", "train", TINY, "--plan", self.path("p.json"), "--speeds", "1,2")
         self.fails(2, "--steps is 9, expected 6, the last step of the learning rate in --plan", "train", TINY, "--plan", self.path("p.json"), "--steps", 9)
 
     def test_a_damaged_plan_is_refused_by_name(self):

@@ -153,6 +153,19 @@ class Train(Case):
         # What is given has to have a meaning, still.
         self.fails(3, "segment is 4, expected 0", "train", "--resume", self.path("a"), "--schedule", "1f1b", "--segment", 4, "--steps", 10)
 
+    def test_a_run_goes_on_without_its_profile(self):
+        profile = self.path("p.json")
+        self.assertEqual(run("profile", TINY, "--micro-batch-size", 2, "--repeats", 1, "--out", profile).returncode, 0)
+        self.train(TINY, *TINY_STEP, "--ranks", 2, "--profile", profile, "--steps", 1, "--checkpoint", self.path("ck"))
+        # One of other calls does not apply.
+        self.train("--resume", self.path("ck"), "--precision", "bf16", "--steps", 2, "--in-process", "--checkpoint", self.path("other"))
+        os.remove(profile)
+        done = run("train", "--resume", self.path("ck"), "--steps", 2, "--in-process")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the --profile of the checkpoint, does not exist here; the run continues without it", done.stderr)
+        self.assertIn(self.train(TINY, *TINY_STEP, "--steps", 2)[1]["digest"], done.stdout)
+        self.fails(3, "cannot open", "train", "--resume", self.path("ck"), "--profile", profile, "--steps", 3)
+
     def test_what_is_to_be_typed_is_quoted_for_the_shell(self):
         directory = self.path("it's here")
         self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", directory)
