@@ -33,7 +33,7 @@ CallSeconds weight_seconds(const NodeTimes& node) {
   if (node.weight_together <= 0) return {node.weight, node.weight};
   constexpr double kMost = kMostTogether;
   const double once = (node.weight - node.weight_together) * kMost / (kMost - 1);
-  return {node.weight, std::clamp(node.weight - once, 0.0, node.weight)};
+  return {node.weight, std::max(node.weight - once, 0.0)};
 }
 
 CallSeconds seconds_of(const Model& model, const ProgramCall& call,
@@ -148,9 +148,9 @@ Status JobCosts::check() const {
   for (size_t r = 0; r < begins_.size(); ++r) {
     const size_t end = r + 1 < begins_.size() ? begins_[r + 1].kinds : costs_.size();
     for (size_t i = begins_[r].kinds; i < end; ++i)
-      if (!(costs_[i] <= kMost))
+      if (const double most = std::max(costs_[i], further_[i]); !(most <= kMost))
         return Status(Code::invalid,
-                      cat("a job of rank ", r, " takes ", costs_[i], " s, expected at most ", kMost,
+                      cat("a job of rank ", r, " takes ", most, " s, expected at most ", kMost,
                           ": the speed of the rank or a time of the profile is out of range"));
   }
   return {};

@@ -75,23 +75,34 @@ int32_t best_of(const std::vector<Candidate>& candidates) {
   return best;
 }
 
-// Each reason once, after its schedules.
+std::string name_of(const Candidate& c) {
+  if (c.mesh.data > 0) return c.mesh.text();
+  std::string name = c.schedule;
+  if (c.warm_up > 1) name += cat(" warm-up ", c.warm_up);
+  if (c.group > 0) name += cat(" group ", c.group);
+  return name;
+}
+
+// The smallest one that could be planned, and each reason for others once, after their names.
 std::string why_none(const std::vector<Candidate>& candidates) {
+  const Candidate* smallest = nullptr;
   std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
   for (const Candidate& c : candidates) {
-    std::string reason = c.refused.ok()
-                             ? cat("its largest rank needs ", c.prediction.peak_bytes(), " bytes")
-                             : c.refused.text();
+    if (c.refused.ok()) {
+      if (!smallest || c.prediction.peak_bytes() < smallest->prediction.peak_bytes()) smallest = &c;
+      continue;
+    }
     auto at = std::find_if(reasons.begin(), reasons.end(),
-                           [&](const auto& r) { return r.first == reason; });
-    if (at == reasons.end()) at = reasons.insert(at, {std::move(reason), {}});
+                           [&](const auto& r) { return r.first == c.refused.text(); });
+    if (at == reasons.end()) at = reasons.insert(at, {c.refused.text(), {}});
     std::vector<std::string>& names = at->second;
     std::string name = c.mesh.data > 0 ? c.mesh.text() : c.schedule;
-    if (c.mesh.data == 0 && c.warm_up > 1) name += cat(" warm-up ", c.warm_up);
-    if (c.mesh.data == 0 && c.group > 0) name += cat(" group ", c.group);
-    if (names.empty() || names.back() != name) names.push_back(name);
+    if (names.empty() || names.back() != name) names.push_back(std::move(name));
   }
   std::string out;
+  if (smallest)
+    out = cat("the smallest, ", name_of(*smallest), ", needs ", smallest->prediction.peak_bytes(),
+              " bytes on its largest rank");
   for (const auto& [reason, names] : reasons) {
     for (size_t i = 0; i < names.size(); ++i)
       out += cat(i > 0 ? ", " : out.empty() ? "" : "; ", names[i]);
@@ -196,8 +207,9 @@ Result<PlanConfig> choose(const std::shared_ptr<const Model>& model, const PlanC
   WEFT_TRY_ASSIGN(const Comparison comparison, compare_schedules(model, config, cluster));
   if (comparison.best < 0) {
     return Status(Code::invalid,
-                  cat(config.data == kAutoMesh ? "no mesh fits: " : "no schedule fits: ",
-                      why_none(comparison.candidates)));
+                  cat(config.data == kAutoMesh ? "no mesh fits" : "no schedule fits",
+                      config.memory_limit > 0 ? cat(" into ", config.memory_limit, " bytes") : "",
+                      ": ", why_none(comparison.candidates)));
   }
   return comparison.candidates[static_cast<size_t>(comparison.best)].config;
 }
