@@ -138,7 +138,7 @@ Status Fields::format(uint64_t known) {
 }
 
 Status Fields::number(const char* key, uint64_t& out) {
-  WEFT_TRY_ASSIGN(const Json* value, take(key, "a number from 0", &Json::is_number_unsigned));
+  WEFT_TRY_ASSIGN(const Json* value, take(key, "a whole number from 0", &Json::is_number_unsigned));
   out = value->whole();
   return {};
 }

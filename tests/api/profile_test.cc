@@ -287,6 +287,17 @@ class RunProfileTest : public ProfileTest {
     return PlanPtr(out);
   }
 
+  // The model and its profile. The gradient of each weight takes at least `milliseconds`.
+  void with_slow_weight_gradients() {
+    weft_op op = low_rank_op();
+    op.backward_params = [](const weft_op_call* call) -> int32_t {
+      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+      return LowRank::backward_params(call);
+    };
+    model_ = low_rank_model(op);
+    profile_ = measure(model_, 2);
+  }
+
   // Makes steps that are recorded.
   static void steps(weft_run* run, int count, int64_t samples = 8) {
     Error err;
@@ -372,13 +383,7 @@ TEST_F(RunProfileTest, HasTheTimesOfRanksInOtherProcesses) {
 
 // A trace has the time of a group in its first micro-batch.
 TEST_F(RunProfileTest, DividesTheTimeOfWeightGradientsThatRanAtOnce) {
-  weft_op op = low_rank_op();
-  op.backward_params = [](const weft_op_call* call) -> int32_t {
-    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-    return LowRank::backward_params(call);
-  };
-  model_ = low_rank_model(op);
-  profile_ = measure(model_, 2);
+  with_slow_weight_gradients();
   weft_plan_config config = plan_config(1, 4, 2);
   config.schedule = "1f1b-delayed-w";
   config.profile = profile_.get();
@@ -395,13 +400,7 @@ TEST_F(RunProfileTest, DividesTheTimeOfWeightGradientsThatRanAtOnce) {
 // quarter of the time for each of the eight; so where it took as long as for the ninth, that of one
 // micro-batch is longer.
 TEST_F(RunProfileTest, ComparesWeightGradientsThatRanAtOnceWithTheirPrediction) {
-  weft_op op = low_rank_op();
-  op.backward_params = [](const weft_op_call* call) -> int32_t {
-    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-    return LowRank::backward_params(call);
-  };
-  model_ = low_rank_model(op);
-  profile_ = measure(model_, 2);
+  with_slow_weight_gradients();
   ASSERT_EQ(weft_profile_save(profile_.get(), path("p.json").c_str(), nullptr), WEFT_OK);
   nlohmann::json changed = nlohmann::json::parse(std::ifstream(path("p.json")));
   for (auto& node : changed["nodes"]) node["weight_together"] = node["weight"].get<double>() / 4;

@@ -78,7 +78,7 @@ class Plan(Case):
         self.fails(3, f"cluster '{bad}': machines[0]: ", "plan", SLOW_MLP, "--cluster", bad)
         for wrong, found in ((-1, "-1"), (1.5, "1.5"), (10**30, "1e+30"), ("2", "string")):
             bad = self.cluster(machines=[{"name": "a", "ranks": wrong}])
-            self.fails(3, f"machines[0]: 'ranks' expects a number from 0, found {found}", "plan", SLOW_MLP, "--cluster", bad)
+            self.fails(3, f"machines[0]: 'ranks' expects a whole number from 0, found {found}", "plan", SLOW_MLP, "--cluster", bad)
         small = self.cluster(machines=[{"name": "a", "ranks": 4, "memory": 1000}])
         self.fails(3, "the limit is 1000", "plan", SLOW_MLP, "--cluster", small)
 

@@ -71,14 +71,14 @@ TEST(Manifest, RefusesWhatNoWriterWrites) {
                    {"shard 1", "unknown key 'x'"}));
   EXPECT_TRUE(says(changed("\"part\": \"model\"", "\"part\": \"moddel\""),
                    {"shard 1", "'part'", "'moddel'"}));
-  EXPECT_TRUE(
-      says(changed("\"bytes\": 1234", "\"bytes\": -1"), {"shard 1", "'bytes'", "a number from 0"}));
+  EXPECT_TRUE(says(changed("\"bytes\": 1234", "\"bytes\": -1"),
+                   {"shard 1", "'bytes'", "a whole number from 0"}));
   EXPECT_TRUE(says(changed("\"bytes\": 1234", "\"bytes\": 1.5"), {"expected no fraction", "1.5"}));
   EXPECT_TRUE(
       says(changed("\"bytes\": 1234", "\"bytes\": 4000000000000000000000"),
            {"expected whole numbers up to 18446744073709551615, found '4000000000000000000000'"}));
   EXPECT_TRUE(says(changed("\"bytes\": 1234", "\"bytes\": -1"),
-                   {"'bytes' expects a number from 0, found -1"}));
+                   {"'bytes' expects a whole number from 0, found -1"}));
   EXPECT_TRUE(says(changed("\"bytes\": 1234", "\"bytes\": 18446744073709551616"),
                    {"18446744073709551616"}));
   EXPECT_TRUE(says(changed("0123456789abcdef", "0123456789abcdeF"),
