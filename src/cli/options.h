@@ -65,8 +65,8 @@ void add_optimizer_options(StoredOptions& settings, OptimizerOptions& options);
 // 'pipedream' requires one micro-batch per update.
 void settle_defaults(const StoredOptions& settings, PlanOptions& plan, OptimizerOptions& optimizer);
 
-// Resets the options of a checkpoint, whose schedule is `stored`, that do not apply to the schedule
-// or the ranks of the command line.
+// Resets the options of a checkpoint, whose schedule is `stored`, that do not apply to the
+// schedule, the ranks or the micro-batches of the command line.
 void forget_options(const StoredOptions& settings, const std::string& stored, PlanOptions& plan);
 
 // Refuses options that a cluster file replaces.
