@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "graph/presets.h"
 #include "lowering/memory.h"
 #include "lowering/parameters.h"
@@ -248,6 +249,24 @@ TEST(FrozenPlan, KeepsFloatsInTheFormsThatProductsRead) {
     for (const ResidentParam& p : plan->resident[0])
       EXPECT_EQ(p.only_packed(), model->param(p.param).shape.rank == 2);
   }
+}
+
+// A copy pays for a weight of at most 512 x 512, or for at most 256 rows.
+TEST(FrozenPlan, KeepsCopiesOfSmallWeightsAndForFewRows) {
+  PlanConfig config;
+  config.micro_batches = 2;
+  const auto copies = [&](int64_t width, int64_t rows) {
+    const auto model = make_preset(cat("mlp:layers=2,width=", width), {.seq_len = 0}).take().model;
+    config.micro_batch_size = rows;
+    const auto plan = make_plan(model, config).take();
+    int count = 0;
+    for (const ResidentParam& p : plan->resident[0])
+      for (const ResidentTensor& t : p.tensors) count += t.role == ResidentTensor::Role::packed;
+    return count;
+  };
+  EXPECT_EQ(copies(512, 257), 3);
+  EXPECT_EQ(copies(528, 256), 3);
+  EXPECT_EQ(copies(528, 257), 0);
 }
 
 // At the smallest limit that a plan without packed forms has.
