@@ -28,12 +28,19 @@ namespace {
 
 // Sums of even and odd elements, two vectors of B or one, and one of A: at most 28 registers of 32,
 // or 15 of 16. Without vectors a call of fma() takes the time, and the code stays small.
-constexpr int64_t kVecs = HWY_ARCH_ARM || kLanes == 16 ? 2 : 1;
+constexpr int64_t kMostVecs = HWY_ARCH_ARM || kLanes == 16 ? 2 : 1;
 constexpr int64_t kRows = kLanes == 1 ? 1 : 6;
 constexpr int64_t kWidened = 4608;  // elements of A, in float32 at a time
 constexpr int64_t kColumns = 512;   // sums of a row at a time
 constexpr int64_t kBlock = 16;      // columns of B that lie together
 constexpr int64_t kPairs = 16;
+
+// With so few rows, reading B takes the time: its lines are read in ascending order, as the
+// processor fetches them best.
+constexpr int64_t kInOrder = 2;
+constexpr int64_t vecs_of(int64_t rows) {
+  return rows <= kInOrder && kLanes == kBlock ? 1 : kMostVecs;
+}
 
 // Of `rows` rows of A, what is widened at a time. Rows lie in different sets of the cache.
 constexpr int64_t depth_of(int64_t rows) { return kWidened / rows / kBf16Chunk * kBf16Chunk; }
@@ -47,9 +54,11 @@ struct Work {
 // Where column j of a chunk begins, in pairs.
 constexpr int64_t column_of(int64_t j) { return j / kBlock * kBlock * kPairs + j % kBlock; }
 
-// Adds one chunk to kVecs vectors of sums of each row. `a` and `pairs` are those of the chunk.
+// Adds one chunk to vecs_of(Rows) vectors of sums of each row. `a` and `pairs` are those of the
+// chunk.
 template <int64_t Rows>
 HWY_INLINE void add_chunk(const float* a, const uint32_t* pairs, float* sums) {
+  constexpr int64_t kVecs = vecs_of(Rows);
   const FloatTag d;
   const BitsTag bits;
   FloatVec even[Rows][kVecs], odd[Rows][kVecs];
@@ -98,8 +107,9 @@ HWY_INLINE const char* line_of(const Bf16* chunk, int64_t line) {
 HWY_INLINE bool has_few_rows(const Bf16Product& g) { return g.m <= 2 * kRows; }
 
 // With few rows, the first part fetches what it reads later into the L2 cache: the processor itself
-// stops at the end of a page, and where the next panel begins. On an AMD EPYC, fetching farther
-// ahead, or into the L1 cache too, takes up to a sixth more time.
+// stops at the end of a page, and where the next panel begins. Of lines in order it needs the first
+// ones only: on an AMD EPYC, fetching all takes a sixth more time. So does, there, fetching farther
+// ahead, or into the L1 cache too.
 HWY_INLINE void fetch_soon(const Bf16Product& g, const Part& part, const Bf16* b, int64_t chunk,
                            int64_t chunks) {
   constexpr int64_t kAhead = 8;  // chunks
@@ -108,7 +118,8 @@ HWY_INLINE void fetch_soon(const Bf16Product& g, const Part& part, const Bf16* b
   const Bf16* from = later < chunks
                          ? b + later * kChunkElements
                          : b + bf16_panel_elements(g.k) + (later - chunks) * kChunkElements;
-  for (int64_t line = 0; line < kLines; ++line) __builtin_prefetch(line_of(from, line), 0, 2);
+  const int64_t lines = part.rows <= kInOrder ? 4 : kLines;
+  for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(line_of(from, line), 0, 2);
 }
 
 // With many, each part fetches some lines of each chunk of the block's next columns into the L2
@@ -146,7 +157,7 @@ HWY_NOINLINE void add_depth(const Bf16Product& g, const Part& part, int64_t begi
       fetch_share(g, part, b + chunk * kChunkElements);
       const auto* pairs = reinterpret_cast<const uint32_t*>(b + chunk * kChunkElements);
       const float* a = work.a + chunk * kBf16Chunk;
-      for (int64_t column = 0; column < kBf16Panel; column += kVecs * kLanes)
+      for (int64_t column = 0; column < kBf16Panel; column += vecs_of(Rows) * kLanes)
         add_chunk<Rows>(a, pairs + column_of(column), work.sums + j + column);
     }
   }
