@@ -46,11 +46,12 @@ class Generator(Object):
         while True:
             begin = time.monotonic()
             wait = min(max(end - begin, 0), SLICE)
-            token = _raw.weft_token(ctypes.sizeof(_raw.weft_token))
+            polled = _raw.weft_token(ctypes.sizeof(_raw.weft_token))
             with self._lock:
-                found = check(_raw.weft_generator_poll, self._ptr, ctypes.byref(token), round(wait * SECOND))
+                found = check(_raw.weft_generator_poll, self._ptr, ctypes.byref(polled), round(wait * SECOND))
             if found:
-                return result(token)
+                token: Token = result(polled)
+                return token
             now = time.monotonic()
             if now >= end or now < begin + wait / 2:   # before its time, poll() returns without a token only if there is no sequence
                 return None
