@@ -15,6 +15,7 @@ from weft import Case, STEP_LINE, TINY, TINY_STEP, WEFT, lines, run, tensors_of,
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 HOSTILE = "\x1b[31mred\x07\x7f\n\u009b2J"
 HOSTILE_SHOWN = "\\x1b[31mred\\x07\\x7f\\x0a\\xc2\\x9b2J"
+MANY = 300  # steps
 
 
 def write_text(path, text):
@@ -135,10 +136,10 @@ class InTheWay(Case):
 
 class LostWork(Case):
     def interrupted(self, more, change):
-        """Trains for 2000 steps, calls `change` when some were made, and returns the process, its lines and its errors. Its output
-        is not read until then, and a pipe does not hold 2000 lines, so it has not ended."""
-        args = ["train", TINY, *TINY_STEP, "--json", "--steps", 2000, "--checkpoint", self.path("ck"), "--checkpoint-every", 0, *more]
-        with subprocess.Popen([WEFT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        """Trains for MANY steps, calls `change` when some were made, and returns the process, its lines and its errors. Its output
+        is not read until then, and a pipe of that size does not hold as many lines, so it has not ended."""
+        args = ["train", TINY, *TINY_STEP, "--json", "--steps", MANY, "--checkpoint", self.path("ck"), "--checkpoint-every", 0, *more]
+        with subprocess.Popen([WEFT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pipesize=4096) as process:
             first = until(process.stdout, STEP_LINE)
             change()
             out, err = process.communicate(timeout=120)
@@ -169,7 +170,7 @@ class LostWork(Case):
             last = max(line["step"] for line in printed if line["event"] == "step")
             self.assertIn(f"{changed}: ends at byte ", err)
             self.assertIn(f"; last checkpoint: {self.path('ck')}/step-{last:08d}\n", err)
-            self.assertEqual(last == 2000, option == "--eval")
+            self.assertEqual(last == MANY, option == "--eval")
             self.spill(f"changed{i}", content)
             resumed = self.train("--resume", self.path("ck"), "--in-process", "--steps", last, "--eval", "0.5", "--data", whole)[1]
             self.assertEqual(resumed["digest"], self.train(TINY, *TINY_STEP, "--data", whole, "--steps", last)[1]["digest"])
@@ -179,7 +180,7 @@ class LostWork(Case):
         os.mkdir(self.path("traces"))
         process, _, err = self.interrupted(["--trace", self.path("traces", "t")], lambda: os.rename(self.path("traces"), self.path("moved")))
         self.assertEqual(process.returncode, 3, err)
-        self.assertRegex(err, f"traces.*; last checkpoint: {self.path('ck')}/step-00002000\n")
+        self.assertRegex(err, f"traces.*; last checkpoint: {self.path('ck')}/step-{MANY:08d}\n")
 
     def test_an_output_that_cannot_be_written_names_it_too(self):
         for more, left in (([], "nothing was saved"), (["--checkpoint", self.path("ck")], f"last checkpoint: {self.path('ck')}/step-000000")):
