@@ -93,7 +93,9 @@ struct Node {
 
   bool is_input() const { return op == nullptr; }
   // In which type the node multiplies, and its output and the gradient of that are stored.
-  DType stored_as(DType values) const { return f32 ? DType::f32 : values; }
+  DType stored_as(DType values) const {
+    return f32 || (op && op->keeps_f32()) ? DType::f32 : values;
+  }
 };
 
 class Model {

@@ -38,6 +38,8 @@ class CrossEntropyPart final : public Op {
     return Inferred{.out = out, .stash = {{DType::f32, rows}, {DType::f32, rows}}, .scratch = 0};
   }
 
+  // The loss is a small difference of these numbers.
+  bool keeps_f32() const override { return true; }
   bool differentiable(int port) const override { return port == 0; }
   Uses uses_input(const Attrs&) const override { return {.in = 0b11, .out = false, .stash = true}; }
   bool by_rows(const Attrs&, std::span<const Desc>, std::span<const Desc>) const override {

@@ -179,6 +179,9 @@ class Op {
   // The output depends only on the shapes of the inputs, so they have no gradient.
   virtual bool reads_shapes_only() const { return false; }
 
+  // With bf16 values, too: the output, and the gradient of it, are stored as f32.
+  virtual bool keeps_f32() const { return false; }
+
   // The attributes that the op reads, of AttrFlag; others are refused when a node is added.
   virtual uint32_t reads() const { return 0; }
   // Checks attributes, counts, dtypes and shapes; errors name the port ("input 1 expects

@@ -153,6 +153,39 @@ TEST(Shards, WholeNumbersAreEqualBitForBit) {
   EXPECT_GT(uneven, 300);
 }
 
+// Two of three equal logits are in one part. The loss is a small difference of large numbers.
+TEST(Shards, ALossInPartsIsAsNearInBf16) {
+  constexpr int64_t kWidth = 64;
+  const auto model = std::make_shared<Model>();
+  const NodeId x = must(model->add_input("x", {DType::f32, {1, kWidth}}, false));
+  const NodeId target = must(model->add_input("target", {DType::i32, {1}}, false));
+  const ParamId weight = must(model->add_param("w", {kWidth, kWidth}, {}));
+  const NodeId logits = must(model->add_node("", find_op("linear"), {}, {&x, 1}, {&weight, 1}));
+  const NodeId in[] = {logits, target};
+  must(model->add_node("loss", find_op("softmax_cross_entropy"), {}, in, {}));
+  ASSERT_TRUE(model->finish().ok());
+  for (const int32_t parts : {1, 2})
+    for (const float logit : {5.f, 24.f, 100.f}) {
+      PlanConfig config;
+      config.precision = "bf16";
+      config.tensor = parts;
+      config.micro_batches = 1;
+      config.micro_batch_size = 1;
+      const auto run = must(start_inline(must(make_plan(model, config)), [](void*) {}));
+      std::vector<float> values(kWidth * kWidth), sample(kWidth);
+      std::fill_n(values.begin(), kWidth, logit - 40);
+      for (const size_t equal : {0, 1, 32}) values[equal] = logit;
+      ASSERT_TRUE(run->write(weight, Part::value, values).ok());
+      sample[0] = 1;
+      const int32_t first = 0;
+      const RunEvent done = test::run_step(*run, Mode::train, 1, {sample.data(), &first});
+      EXPECT_NEAR(done.loss, std::log(3), 1e-4) << parts << " parts, logits " << logit;
+      ASSERT_TRUE(run->read(weight, Part::grad, values).ok());
+      EXPECT_NEAR(values[0], -2. / 3, 3e-3) << parts << " parts, logits " << logit;
+      for (const size_t other : {1, 32}) EXPECT_NEAR(values[other], 1. / 3, 2e-3);
+    }
+}
+
 // Not by a gradient of each slice that is filled up with zeros, which would be as large as the
 // value.
 TEST(Shards, AValueThatSlicesDivideGetsItsGradientByOneJoin) {
