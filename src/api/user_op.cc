@@ -6,6 +6,7 @@
 
 #include "api/handles.h"
 #include "kernels/elementwise.h"
+#include "kernels/fpenv.h"
 #include "kernels/ranges.h"
 
 namespace weft::api {
@@ -139,9 +140,19 @@ Cost UserOp::cost(const Attrs&, std::span<const Desc>, std::span<const Desc> wei
   return {n, n, weights.empty() ? 0 : n};
 }
 
+namespace {
+
+// A callback may change how its thread rounds; weft's own computation goes on as before.
+int called(int (*callback)(const weft_op_call*), const weft_op_call& call) {
+  const ComputeScope scope;
+  return callback(&call);
+}
+
+}  // namespace
+
 Status UserOp::forward(const Call& call) const {
   Frame frame(call, kEverything, payload_);
-  return frame.result("forward", op_.forward(&frame.call));
+  return frame.result("forward", called(op_.forward, frame.call));
 }
 
 // Gradients hold zeros before a callback runs, so that one that adds, and one that leaves elements
@@ -153,7 +164,7 @@ Status UserOp::input_grad(const Call& call) const {
     if (call.din[i]) std::memset(call.din[i].data, 0, call.din[i].desc.bytes());
   }
   frame.call.grad_inputs = frame.gradients.data();
-  return frame.result("backward", op_.backward(&frame.call));
+  return frame.result("backward", called(op_.backward, frame.call));
 }
 
 // Into scratch memory, as a callback that wrote to the accumulator would be right with one
@@ -166,7 +177,7 @@ Status UserOp::weight_grad(const Call& call) const {
   std::memset(gradient, 0, call.acc.desc.bytes());
   frame.gradients[static_cast<size_t>(call.weight)].data = gradient;
   frame.call.grad_params = frame.gradients.data();
-  WEFT_TRY(frame.result("backward_params", op_.backward_params(&frame.call)));
+  WEFT_TRY(frame.result("backward_params", called(op_.backward_params, frame.call)));
   for_ranges(*call.tiles, call.acc.desc.elements(), kTileElements, [&](int64_t begin, int64_t end) {
     float* acc = call.acc.f32() + begin;
     kernels::add(acc, gradient + begin, acc, end - begin);

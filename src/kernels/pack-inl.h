@@ -1,5 +1,5 @@
 // Copies parts of a factor into the order in which a tile reads them. Included once per SIMD target
-// (foreach_target.h). All vectors have four floats, which suffices for the speed of memory.
+// (foreach_target.h). Transposes use vectors of four floats, which suffice for the speed of memory.
 #include <cstdint>
 #include <cstring>
 

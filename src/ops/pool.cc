@@ -83,10 +83,12 @@ class Pool : public Op {
                                        "padding (0 to half the size), each at most ",
                                        kMostWindow));
     const Sizes s(attrs, x.shape);
-    const int64_t places = x.shape[x.shape.rank - 3] * x.shape[x.shape.rank - 2];
-    if (s.rows.count() < 1 || s.columns.count() < 1 || places > std::numeric_limits<int32_t>::max())
-      return Status(Code::invalid, cat("input 0 expects ", s.rows.least(),
+    if (s.rows.count() < 1 || s.columns.count() < 1 || s.rows.extent < 1 || s.columns.extent < 1)
+      return Status(Code::invalid, cat("input 0 expects ", std::max<int64_t>(s.rows.least(), 1),
                                        " rows and columns or more, got ", x.text()));
+    if (s.rows.extent > most_places() / s.columns.extent)
+      return Status(Code::invalid, cat("input 0 expects at most ", most_places(),
+                                       " rows times columns, got ", x.text()));
     Desc out = x;
     out.shape[x.shape.rank - 3] = s.rows.count();
     out.shape[x.shape.rank - 2] = s.columns.count();
@@ -119,6 +121,8 @@ class Pool : public Op {
   }
 
  protected:
+  // That the op can number.
+  virtual int64_t most_places() const { return std::numeric_limits<int64_t>::max(); }
   virtual std::vector<Desc> stash(const Desc& out) const {
     (void)out;
     return {};
@@ -185,6 +189,7 @@ class MaxPool final : public Pool {
 
  protected:
   std::vector<Desc> stash(const Desc& out) const override { return {{DType::i32, out.shape}}; }
+  int64_t most_places() const override { return std::numeric_limits<int32_t>::max(); }
 
   void add_grad(const Call& call, int64_t out, int64_t place, int64_t channels,
                 float* dx) const override {

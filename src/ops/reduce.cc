@@ -2,6 +2,7 @@
 // have. The batch is not reduced: samples never mix. max keeps the index of the first greatest
 // element, which gets the gradient; NaN counts as greatest.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/columns.h"
 #include "kernels/elementwise.h"
@@ -148,6 +149,16 @@ class Sum final : public Reduce {
 class Max final : public Reduce {
  public:
   Max() : Reduce("max") {}
+
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override {
+    WEFT_TRY_ASSIGN(Inferred inferred, Reduce::infer(attrs, in, weights));
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // of an index in the stash
+    if (Split(in[0].desc, axes_of(attrs)).axis > kMost)
+      return Status(Code::invalid, cat("input 0 expects at most ", kMost,
+                                       " elements to reduce, got ", in[0].desc.text()));
+    return inferred;
+  }
 
   Uses uses_input(const Attrs&) const override { return {.in = 0, .out = false, .stash = true}; }
 

@@ -1,6 +1,7 @@
 // Runs with ops of the caller: their gradients, their failures, and how long they live.
 #include <stdlib.h>
 
+#include <cfenv>
 #include <filesystem>
 
 #include "api/square_op.h"
@@ -57,6 +58,21 @@ TEST_P(UserOpTest, ComputesWhatTheBuiltInDoes) {
     }
     EXPECT_EQ(square.destroyed, 1);
   }
+}
+
+TEST_P(UserOpTest, DoesNotChangeHowOtherNodesRound) {
+  weft_op op = square_op();
+  op.forward = [](const weft_op_call* call) {
+    const int32_t status = Square::forward(call);
+    std::fesetround(FE_UPWARD);
+    return status;
+  };
+  Square square;
+  const RunPtr run = start(squaring_model(&square, 0, op), plan_config());
+  const RunPtr reference = start(squaring_model(nullptr), plan_config());
+  EXPECT_EQ(step(run, batch).loss, step(reference, batch).loss);
+  EXPECT_EQ(digest(run), digest(reference));
+  std::fesetround(FE_TONEAREST);
 }
 
 TEST_P(UserOpTest, LivesAsLongAsWhatKnowsIt) {
