@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "api/plan_config.h"
+#include "kernels/fpenv.h"
 #include "lowering/memory.h"
 #include "plan/asynchronous.h"
 #include "runtime/measure.h"
@@ -222,7 +223,7 @@ Result<PlanConfig> config_of(weft_plan_config c, const Model& model) {
     if (std::string_view(c.schedule_text).find_first_not_of(" \t\r\n") == std::string_view::npos)
       return Status(Code::invalid, "weft_plan_config.schedule_text holds no row of actions");
     out.schedule_text = c.schedule_text;
-    out.schedule = kWritten;
+    if (out.schedule != "zb-auto") out.schedule = kWritten;  // whose rows weft_plan_settings gives
   }
   if (c.tensor == 0) out.tensor = model.axes().empty() ? out.shard_ranks : 1;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
@@ -307,6 +308,7 @@ int64_t weft_plan_memory(const weft_plan* plan, uint32_t rank, weft_memory_kind 
 }
 
 double weft_plan_rate(const weft_plan* plan, uint64_t step) {
+  const ComputeScope scope;
   return plan ? rate_at(plan->plan->config.optim, step) : 0;
 }
 

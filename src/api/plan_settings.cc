@@ -65,10 +65,8 @@ weft_status weft_plan_settings(const weft_plan* plan, weft_plan_config* out) {
 #include "plan/settings.def"
     full.step_kinds = c.step_kinds ? c.step_kinds * WEFT_STEPS_TRAIN : uint32_t{WEFT_STEPS_ALL};
     full.warm_up = static_cast<uint32_t>(std::max(c.warm_up, 1));
-    if (!c.schedule_text.empty()) {
-      full.schedule = defaults<weft_plan_config>().schedule;
-      full.schedule_text = c.schedule_text.c_str();
-    }
+    if (!c.schedule_text.empty()) full.schedule_text = c.schedule_text.c_str();
+    if (!find_schedule(c.schedule)) full.schedule = defaults<weft_plan_config>().schedule;
     if (c.cuts.empty()) full.split = WEFT_SPLIT_UNIFORM;
     full.cuts = plan->cuts.data();
     full.n_cuts = static_cast<uint32_t>(plan->cuts.size());

@@ -165,8 +165,8 @@ Status check_machines(const Model& model, const PlanConfig& c) {
                                             zero ? "from 0" : "above 0"));
   };
   for (double speed : m.speeds) WEFT_TRY(number("a rank's speed", speed, false));
-  WEFT_TRY(number("latency", m.latency, true));
-  WEFT_TRY(number("bandwidth", m.bandwidth, true));
+  WEFT_TRY(number("the latency of a link", m.latency, true));
+  WEFT_TRY(number("the bandwidth of a link", m.bandwidth, true));
   WEFT_TRY(number("the speed of updates", m.memory_speed, true));
   WEFT_TRY(number("the time between actions", m.overhead, true));
   if (!c.times.empty() && c.times.size() != model.nodes().size())
@@ -345,8 +345,12 @@ void hash_plan(Plan& plan) {
     else
       schedule.number(uint64_t{0});
   plan.hash.schedule = schedule.finish();
-  const auto add = [&settings](const char*, const auto& value) {
+  const auto add = [&settings](const char* name, const auto& value) {
     using T = std::remove_cvref_t<decltype(value)>;
+    // They only choose the actions, which plan.hash.schedule has. Schedules of other names can have
+    // the same ones.
+    for (const std::string_view choice : {"schedule", "warm_up"})
+      if (name == choice) return;
     if constexpr (std::is_same_v<T, std::string>)
       settings.text(value);
     else if constexpr (std::is_floating_point_v<T>)

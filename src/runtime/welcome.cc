@@ -155,8 +155,7 @@ Status compare_plans(const PlanHash& mine, const PlanHash& theirs) {
                   {"settings", mine.settings, theirs.settings}};
   for (const auto& s : sections)
     if (s.mine != s.theirs)
-      return Status(Code::invalid,
-                    cat("the ", s.section, " of its plan differs from that of rank 0"));
+      return Status(Code::invalid, cat("its plan differs from that of rank 0 in the ", s.section));
   return {};
 }
 

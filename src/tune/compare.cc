@@ -133,7 +133,7 @@ Result<Comparison> compare_on(const std::shared_ptr<const Model>& model, const P
                      .config = {}};
       PlanConfig tried = config;
       tried.schedule = next.schedule;
-      tried.warm_up = choice.warm_up;
+      tried.warm_up = std::max(choice.warm_up, 1);  // as without a selection
       if (choice.group > 0) tried.group = choice.group;
       next.refused = measure(model, std::move(tried), cluster, next);
       if (next.refused.code() == Code::user)

@@ -200,6 +200,13 @@ TEST(Shortcuts, TheSettingsOfAPlanMakeItAgain) {
   config = plan_config(1, 2);
   config.schedule_text = "0F0 0F1 0B0 0B1\n";
   expect_same_plan(model, config);
+  // What weft_plan_new has selected.
+  config = plan_config(2, 4);
+  for (const char* schedule : {"auto", "zb-auto"}) {
+    config.schedule = schedule;
+    config.memory_limit = 1 << 20;
+    expect_same_plan(model, config);
+  }
 }
 
 // Without threads a poll with no time runs one job: a step takes many such polls.

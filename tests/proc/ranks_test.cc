@@ -280,7 +280,8 @@ TEST(Ranks, WhoDiffersIsRefusedByName) {
     EXPECT_NE(std::string(run.err.text).find("ranks 1, 2 have not joined"), std::string::npos)
         << run.err.text;
     EXPECT_EQ(other.wait(5000), 4);
-    EXPECT_NE(other.last_line().find(std::string("the ") + c.section + " of its plan differs"),
+    EXPECT_NE(other.last_line().find(std::string("its plan differs from that of rank 0 in the ") +
+                                     c.section),
               std::string::npos)
         << other.last_line();
   }
