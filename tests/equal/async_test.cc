@@ -10,6 +10,7 @@
 #include "engine/steps.h"
 #include "sim/mesh.h"
 #include "sim/sim.h"
+#include "support/cases.h"
 #include "support/random_plan.h"
 #include "tune/make_plan.h"
 
@@ -169,7 +170,7 @@ TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays
   int made = 0, with_vertical_sync = 0, with_short_segments = 0, with_remaking = 0,
       without_update = 0, with_replicas = 0;
   std::vector<int> with_ranks(7, 0);
-  for (uint32_t seed = 0; seed < 3000 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < 3000 && !HasFailure(); seed += test::kEvery) {
     const Case c = random_case(seed);
     if (!c.plan) continue;
     Sim sim(c.plan, c.costs, true);
@@ -193,19 +194,19 @@ TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays
         with_remaking += action.kind == Kind::R && !action.calls.empty();
   }
   // The generator must make what the test is about.
-  EXPECT_GT(made, 1500);
+  EXPECT_GT(made, 1500 / test::kEvery);
   for (size_t p = 1; p < with_ranks.size(); ++p) EXPECT_GT(with_ranks[p], 100) << p << " ranks";
-  EXPECT_GT(with_vertical_sync, 200);
-  EXPECT_GT(with_short_segments, 1000);
-  EXPECT_GT(with_remaking, 500);
-  EXPECT_GT(without_update, 500);
-  EXPECT_GT(with_replicas, 200);
+  EXPECT_GT(with_vertical_sync, 200 / test::kEvery);
+  EXPECT_GT(with_short_segments, 1000 / test::kEvery);
+  EXPECT_GT(with_remaking, 500 / test::kEvery);
+  EXPECT_GT(without_update, 500 / test::kEvery);
+  EXPECT_GT(with_replicas, 200 / test::kEvery);
 }
 
 // Over links: what the updates of a segment are divided by travels with the step.
 TEST(AsynchronousProvenance, AMeshOfRanksEqualsItToo) {
   int made = 0;
-  for (uint32_t seed = 0; seed < 150 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < 150 && !HasFailure(); seed += test::kEvery) {
     const Case c = random_case(seed);
     if (!c.plan || c.plan->config.ranks < 2) continue;
     SimMesh mesh(c.plan, {.seed = seed,
@@ -240,7 +241,7 @@ TEST(AsynchronousProvenance, AMeshOfRanksEqualsItToo) {
     }
     ++made;
   }
-  EXPECT_GT(made, 40);
+  EXPECT_GT(made, 40 / test::kEvery);
 }
 
 // What a wrong delay would look like: the reference with another delay must differ, or the test

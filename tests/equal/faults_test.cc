@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "sim/mesh.h"
+#include "support/cases.h"
 #include "support/random_plan.h"
 
 namespace weft {
@@ -109,7 +110,7 @@ class Scene {
 
 TEST(Faults, WithoutAnyAMeshEqualsTheSequentialStepAndEndsOrderly) {
   int shared = 0;
-  for (uint32_t seed = 0; seed < 500 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < 500 && !HasFailure(); seed += test::kEvery) {
     Scene run(seed);
     shared += run.shares_stages();
     run.join();
@@ -124,7 +125,7 @@ TEST(Faults, WithoutAnyAMeshEqualsTheSequentialStepAndEndsOrderly) {
           << run.text() << ": " << origin_text(run.mesh->node(r).origin());
     }
   }
-  EXPECT_GT(shared, 50);
+  EXPECT_GT(shared, 50 / test::kEvery);
 }
 
 // Kills or stops a rank at any event of the run; every survivor names that rank.
@@ -154,14 +155,16 @@ void lose_a_rank(uint32_t seed, bool killed, int* in_a_step) {
 
 TEST(Faults, EverySurvivorNamesTheRankThatWasKilled) {
   int in_a_step = 0;
-  for (uint32_t seed = 0; seed < 1000 && !HasFailure(); ++seed) lose_a_rank(seed, true, &in_a_step);
-  EXPECT_GT(in_a_step, 500);
+  for (uint32_t seed = 0; seed < 1000 && !HasFailure(); seed += test::kEvery)
+    lose_a_rank(seed, true, &in_a_step);
+  EXPECT_GT(in_a_step, 500 / test::kEvery);
 }
 
 TEST(Faults, EverySurvivorNamesTheRankThatHangs) {
   int in_a_step = 0;
-  for (uint32_t seed = 0; seed < 500 && !HasFailure(); ++seed) lose_a_rank(seed, false, &in_a_step);
-  EXPECT_GT(in_a_step, 250);
+  for (uint32_t seed = 0; seed < 500 && !HasFailure(); seed += test::kEvery)
+    lose_a_rank(seed, false, &in_a_step);
+  EXPECT_GT(in_a_step, 250 / test::kEvery);
 }
 
 // Any two neighbours without rank 0; or none.
@@ -188,7 +191,7 @@ void expect_the_connection_blamed(Scene& run, int32_t low, int32_t high) {
 // The connection of two ranks breaks while rank 0 receives frames from both.
 TEST(Faults, TwoRanksThatLoseEachOtherAloneBlameTheConnection) {
   int cuts = 0;
-  for (uint32_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < 300 && !HasFailure(); seed += test::kEvery) {
     Scene run(seed, 3);
     int32_t low = 0, high = 0;
     if (!pick_neighbours(run, &low, &high)) continue;
@@ -205,13 +208,13 @@ TEST(Faults, TwoRanksThatLoseEachOtherAloneBlameTheConnection) {
     while (!cut && !HasFailure()) run.step(break_it);
     expect_the_connection_blamed(run, low, high);
   }
-  EXPECT_GT(cuts, 100);
+  EXPECT_GT(cuts, 100 / test::kEvery);
 }
 
 // Rank 0 learns of it long after the last event, and gives the accused rank the usual time.
 TEST(Faults, AConnectionLostInAnIdleMeshIsBlamedAsWell) {
   int cuts = 0;
-  for (uint32_t seed = 0; seed < 100 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < 100 && !HasFailure(); seed += test::kEvery) {
     Scene run(seed, 3, {.heartbeat = 2000, .silence = 10000});
     int32_t low = 0, high = 0;
     if (!pick_neighbours(run, &low, &high)) continue;
@@ -223,11 +226,11 @@ TEST(Faults, AConnectionLostInAnIdleMeshIsBlamedAsWell) {
     run.mesh->cut(low, high);
     expect_the_connection_blamed(run, low, high);
   }
-  EXPECT_GT(cuts, 30);
+  EXPECT_GT(cuts, 30 / test::kEvery);
 }
 
 TEST(Faults, EveryRankNamesTheOneWhoseJobFailed) {
-  for (uint32_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < 300 && !HasFailure(); seed += test::kEvery) {
     Scene run(seed, 2);
     run.join();
     ASSERT_TRUE(run.mesh->joined());
@@ -258,7 +261,7 @@ TEST(Faults, EveryRankNamesTheOneWhoseJobFailed) {
 // an error everywhere in time.
 TEST(Faults, AFaultyNetworkNeverChangesAValueNorHangsARank) {
   int complete = 0, failed = 0;
-  for (uint32_t seed = 0; seed < 1500 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < 1500 && !HasFailure(); seed += test::kEvery) {
     Scene run(seed, 2);
     run.join();
     ASSERT_TRUE(run.mesh->joined());
@@ -289,12 +292,12 @@ TEST(Faults, AFaultyNetworkNeverChangesAValueNorHangsARank) {
         << ": failed without a fault: " << run.mesh->node(0).describe(run.mesh->now());
     run.expect_failed(run.mesh->now() + kDataPromise, -1);
   }
-  EXPECT_GT(complete, 300);
-  EXPECT_GT(failed, 300);
+  EXPECT_GT(complete, 300 / test::kEvery);
+  EXPECT_GT(failed, 300 / test::kEvery);
 }
 
 TEST(Faults, ARankThatDiffersIsRefusedByNameOnEveryRank) {
-  for (uint32_t seed = 0; seed < 100 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < 100 && !HasFailure(); seed += test::kEvery) {
     auto c = test::random_plan(seed);
     if (!c.plan || c.plan->config.ranks < 2) continue;
     const int32_t odd = 1 + static_cast<int32_t>(seed) % (c.plan->config.ranks - 1);
