@@ -17,7 +17,7 @@
  * number of threads gives bit-identical losses, gradients and weights. weft_run_digest() compares them.
  *
  * Errors. A function that can fail returns a weft_status: 0 or more is success, less than 0 is a failure (WEFT_E...). Most of them
- * also describe a failure in a weft_error of the caller; that argument may be NULL. A failed call does not change its results.
+ * also describe it in a weft_error of the caller, which may be NULL. A failed call changes no results but the content of its buffers.
  *
  * Ownership. X_new, X_open, X_load and X_start create an object, and the caller frees it with X_free, which accepts NULL. A plan keeps
  * what it needs of its model, and a run keeps its plan, so either may be freed first. Tensors are reference-counted: weft_tensor_ref

@@ -259,7 +259,7 @@ weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, weft_load 
   return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require_run(run));
     WEFT_TRY(require(checkpoint, "checkpoint"));
-    WEFT_TRY(run->run->settled());
+    WEFT_TRY(require_settled(*run));
     if (what != WEFT_LOAD_ALL && what != WEFT_LOAD_WEIGHTS)
       return Status(Code::invalid, cat("what is ", uint32_t{what},
                                        ", expected WEFT_LOAD_ALL or WEFT_LOAD_WEIGHTS"));

@@ -438,7 +438,7 @@ weft_status weft_generator_new(weft_run* run, weft_generator** out, weft_error* 
     WEFT_TRY(require_run(run));
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(require_no_generator(run));
-    WEFT_TRY(run->run->settled());
+    WEFT_TRY(require_settled(*run));
     const Node* attention = attention_of(*run->run->plan().whole);
     if (!attention)
       return Status(Code::invalid,

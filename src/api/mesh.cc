@@ -68,7 +68,8 @@ weft_status weft_mesh_join(const weft_mesh_config* config, weft_mesh** out, weft
     WEFT_TRY(require(out, "out"));
     WEFT_TRY_ASSIGN(const MeshOptions options, options_of(config));
     if (options.endpoint.empty())
-      return Status(Code::invalid, "weft_mesh_config.endpoint is NULL; it is where rank 0 listens");
+      return Status(Code::invalid,
+                    "weft_mesh_config.endpoint is missing; it is where rank 0 listens");
     WEFT_TRY_ASSIGN(auto mesh, Mesh::join(options));
     *out = new weft_mesh{std::move(mesh)};
     return {};

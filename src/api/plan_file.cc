@@ -131,7 +131,7 @@ class ValueReader {
   template <typename T>
   Status take_as(const char* name, const FileValue& from, T& to) const {
     const auto* value = std::get_if<T>(&from);
-    if (!value) return fault(name, "expects ", value_kind(T()), ", found ", value_kind(from));
+    if (!value) return fault(name, "expects ", value_kind(T()), ", found ", value_text(from));
     to = *value;
     return {};
   }

@@ -292,6 +292,11 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns, 
   return poll_run(run, event, timeout_ns, err);
 }
 
+Status weft::api::require_settled(const weft_run& run) {
+  if (!run.run->idle()) WEFT_TRY(require_no_generator(&run));
+  return run.run->settled();
+}
+
 Status weft::api::require_no_generator(const weft_run* run) {
   if (!run || !run->generates) return {};
   return Status(Code::state, "a generator uses the run; free it first");
@@ -320,7 +325,7 @@ weft_status weft_run_read(weft_run* run, const char* name, weft_part part, weft_
     WEFT_TRY(require_run(run));
     WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
-    WEFT_TRY(run->run->settled());
+    WEFT_TRY(require_settled(*run));
     const Model& model = *run->run->plan().model;
     const NodeId node = model.find_node(name);
     const bool is_param = run->run->plan().whole->find_param(name) >= 0;
@@ -337,7 +342,7 @@ weft_status weft_run_write(weft_run* run, const char* name, weft_part part,
     WEFT_TRY(require_run(run));
     WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
-    WEFT_TRY(run->run->settled());
+    WEFT_TRY(require_settled(*run));
     WEFT_TRY_ASSIGN(const Access a, access(*run, name, part, *tensor));
     ++run->weights_written;
     return run->run->write(a.param, a.part, a.floats);
@@ -350,7 +355,7 @@ weft_status weft_run_resident(weft_run* run, uint32_t rank, int64_t* bytes, weft
   return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require_run(run));
     WEFT_TRY(require(bytes, "bytes"));
-    WEFT_TRY(run->run->settled());
+    WEFT_TRY(require_settled(*run));
     const int32_t ranks = run->run->plan().config.ranks;
     if (rank >= static_cast<uint32_t>(ranks))
       return Status(Code::invalid, cat("rank is ", rank, ", the run has ", ranks));
@@ -362,7 +367,7 @@ weft_status weft_run_resident(weft_run* run, uint32_t rank, int64_t* bytes, weft
 weft_status weft_run_trace(weft_run* run, uint32_t jobs, weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require_run(run));
-    WEFT_TRY(run->run->settled());
+    WEFT_TRY(require_settled(*run));
     return run->run->trace(jobs);
   });
 }
@@ -371,7 +376,7 @@ weft_status weft_run_save_trace(weft_run* run, const char* path, weft_error* err
   return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require_run(run));
     WEFT_TRY(require(path, "path"));
-    WEFT_TRY(run->run->settled());
+    WEFT_TRY(require_settled(*run));
     return run->run->save_trace(path);
   });
 }
@@ -382,7 +387,7 @@ weft_status weft_run_profile(weft_run* run, const weft_profile* profile, weft_pr
     WEFT_TRY(require_run(run));
     WEFT_TRY(require(profile, "profile"));
     WEFT_TRY(require(out, "out"));
-    WEFT_TRY(run->run->settled());
+    WEFT_TRY(require_settled(*run));
     WEFT_TRY_ASSIGN(Profile adjusted, calibrate(*run->run, profile->profile));
     *out = new weft_profile{std::move(adjusted)};
     return {};
@@ -396,7 +401,7 @@ weft_status digest_of(weft_run* run, char digest[33], Result<Digest> (Run::*of)(
   return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require_run(run));
     WEFT_TRY(require(digest, "digest"));
-    WEFT_TRY(run->run->settled());
+    WEFT_TRY(require_settled(*run));
     WEFT_TRY_ASSIGN(const Digest value, (run->run->*of)());
     std::memcpy(digest, value.hex().c_str(), 33);
     return {};

@@ -54,6 +54,8 @@ Status submit_step(weft_run& run, std::span<weft_tensor* const> inputs, weft_ste
 
 // weft_run_poll(), also for a generator.
 weft_status poll_run(weft_run* run, weft_event* event, int64_t timeout_ns, weft_error* err);
+// Ok between steps.
+Status require_settled(const weft_run& run);
 // Only the generator of a run submits steps to it and polls it.
 Status require_no_generator(const weft_run* run);
 

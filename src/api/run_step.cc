@@ -95,7 +95,7 @@ weft_status weft_run_step(weft_run* run, weft_tensor* const* inputs, uint32_t n_
     WEFT_TRY(require_run(run));
     if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
     if (n_outputs) WEFT_TRY(require(outputs, "outputs"));
-    WEFT_TRY(run->run->settled());
+    WEFT_TRY(require_settled(*run));
     Outputs out(outputs, n_outputs);
     WEFT_TRY(out.check(*run, mode, samples_of(inputs, n_inputs)));
     weft_error why = {};
@@ -110,7 +110,7 @@ weft_status weft_run_export(weft_run* run, const char* path, weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require_run(run));
     WEFT_TRY(require(path, "path"));
-    WEFT_TRY(run->run->settled());
+    WEFT_TRY(require_settled(*run));
     WEFT_TRY(check_outside_checkpoints(path));
     const Model& model = *run->run->plan().whole;
     std::vector<TensorSpec> specs;

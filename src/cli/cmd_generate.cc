@@ -75,7 +75,11 @@ Action add_generate(Parser& parser) {
         double x = 0;
         return read_value(text, &x) && x > 0 ? "" : "'" + text + "', expected a number above 0";
       });
-  parser.add("--stop", o->stops, "End a text after one of these strings").type("TEXT...");
+  parser.add("--stop", o->stops, "End a text after one of these strings")
+      .type("TEXT...")
+      .check([](const std::string& text) {
+        return std::string(text.empty() ? "'', expected a text" : "");
+      });
   parser.add("--ignore-eos", o->ignore_eos,
              "Do not end a text at the end-of-text tokens that the model names");
   parser.add("--seed", o->sampling.seed, "Seed of the random choices").type("N");

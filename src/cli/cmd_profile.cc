@@ -8,6 +8,7 @@
 #include "cli/console.h"
 #include "cli/json.h"
 #include "cli/launch.h"
+#include "cli/output_file.h"
 #include "cli/train_data.h"
 
 namespace weft::cli {
@@ -135,6 +136,8 @@ Outcome show(const weft_profile* profile, const Options& o, const Built& built) 
 Outcome make_profile(const Options& o) {
   weft_error err = sized<weft_error>();
   Built built;
+  CLI_TRY(check_outputs({{"--out", o.out}}, {{"MODEL", o.model.model}}));
+  CLI_TRY(check_place(o.out));
   CLI_TRY(build_model(o.model, std::max(o.stages, o.ranks), built));
   ProfilePtr profile;
   weft_profile_config config = o.config;

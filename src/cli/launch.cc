@@ -50,12 +50,17 @@ Outcome check_launch(const LaunchOptions& o) {
             "--external is " + number(o.external) + ", expected at most " + number(o.ranks - 1) +
                 ", because rank 0 is this process",
             ""};
-  if ((o.in_process || o.threads == 0) && (o.external || !o.listen.empty()))
-    return {kUsage,
-            std::string(o.in_process ? "--in-process" : "--threads 0") +
-                " cannot be combined with " + (o.external ? "--external" : "--listen") +
-                ": all ranks run in this process",
-            "remove one of the two"};
+  const std::pair<const char*, bool> of_links[] = {{"--external", o.external > 0},
+                                                   {"--listen", !o.listen.empty()},
+                                                   {"--key", !o.key.empty()},
+                                                   {"--allow", !o.allow.empty()},
+                                                   {"--insecure", o.insecure}};
+  for (const auto& [name, given] : of_links)
+    if (given && (o.in_process || o.threads == 0))
+      return {kUsage,
+              std::string(o.in_process ? "--in-process" : "--threads 0") +
+                  " cannot be combined with " + name + ": all ranks run in this process",
+              "remove one of the two"};
   if (!o.join_file.empty() && !o.external && o.launcher.empty())
     return {kUsage, "--join-file requires --external or --launcher: no other process joins", ""};
   // The ranks of this machine listen at the address of rank 0, which ranks of other machines must

@@ -266,8 +266,10 @@ void forget_options(const StoredOptions& settings, const std::string& stored, Pl
     if (!given("stage-replicas") && name != "pipedream") plan.stage_replicas.clear();
   }
   if (other_ranks && !given("stage-replicas")) plan.stage_replicas.clear();
-  const bool other_calls = given("micro-batch-size") || given("seq-len") || given("precision") ||
-                           given("f32-nodes") || (another && plan.schedule == "pipedream");
+  bool other_calls = another && plan.schedule == "pipedream";
+  for (const char* name :
+       {"micro-batch-size", "seq-len", "dropout", "train", "precision", "f32-nodes"})
+    other_calls = other_calls || given(name);
   if (!given("profile") && other_calls) plan.profile.clear();
   const bool other_stages =
       (another || other_ranks || given("chunks")) && split(plan.cut).size() + 1 != stages_of(plan);

@@ -1,5 +1,7 @@
 #include "cli/output_file.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -11,8 +13,12 @@ namespace weft::cli {
 
 namespace {
 
+// As the library: a path that leads nowhere is a wrong input.
 Outcome cannot_write(const std::string& path, int error) {
-  return {kFailed, path + ": cannot write" + (error ? ": " + reason(error) : ""), ""};
+  const int wrong[] = {ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG};
+  const bool is_wrong = std::find(std::begin(wrong), std::end(wrong), error) != std::end(wrong);
+  return {is_wrong ? kBadInput : kFailed,
+          path + ": cannot write" + (error ? ": " + reason(error) : ""), ""};
 }
 
 Outcome check_file(const std::string& path) {
@@ -96,6 +102,29 @@ Outcome check_outputs(const std::vector<NamedFile>& outputs, const std::vector<N
       CLI_TRY(check_apart(*output, *other));
   }
   return {};
+}
+
+Outcome check_writable(const std::string& directory) {
+  if (directory.empty()) return {};
+  std::error_code error, ignored;
+  std::filesystem::path there = std::filesystem::absolute(directory, error).lexically_normal();
+  if (error) return {kBadInput, directory + ": no absolute path: " + reason(error.value()), ""};
+  while (!std::filesystem::exists(there, ignored) && there.has_relative_path())
+    there = there.parent_path();
+  const bool is_directory = std::filesystem::is_directory(there, ignored);
+  if (is_directory && access(there.c_str(), W_OK | X_OK) == 0) return {};
+  const int why = is_directory ? errno : ENOTDIR;
+  return {kBadInput, directory + ": cannot write into '" + there.string() + "': " + reason(why),
+          ""};
+}
+
+Outcome check_place(const std::string& file) {
+  if (file.empty()) return {};
+  const std::string parent = std::filesystem::path(file).parent_path().string();
+  const std::string directory = parent.empty() ? "." : parent;
+  std::error_code ignored;
+  if (std::filesystem::exists(directory, ignored)) return check_writable(directory);
+  return {kBadInput, file + ": cannot write into '" + directory + "': " + reason(ENOENT), ""};
 }
 
 Outcome write_file(const std::string& path, const std::string& text) {

@@ -21,6 +21,11 @@ struct NamedFile {
 // Refuses an output that is the file of an input, or of another output. Devices and pipes may be.
 Outcome check_outputs(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs);
 
+// Checks before the work that files can be created in the directory, which may not exist yet.
+Outcome check_writable(const std::string& directory);
+// Checks before the work that the file can be created; its directory must exist.
+Outcome check_place(const std::string& file);
+
 // Replaces the file, in one step if it is not a device or a pipe.
 Outcome write_file(const std::string& path, const std::string& text);
 

@@ -157,14 +157,15 @@ int power_of(std::string unit) {
 
 // Replaces "64M", "64MB" or "64MiB" by the number of bytes.
 std::string as_bytes(std::string& text) {
+  constexpr uint64_t most = INT64_MAX;
   uint64_t count = 0;
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, count);
   const int power = power_of(std::string(at, end));
   if (error == std::errc::invalid_argument || power < 0)
     return unexpected(text, "bytes, such as 1500000, 64M or 2G");
-  if (error == std::errc::result_out_of_range || count > UINT64_MAX >> (10 * power))
-    return out_of_range(text, "0 to " + std::to_string(UINT64_MAX) + " bytes");
+  if (error == std::errc::result_out_of_range || count > most >> (10 * power))
+    return out_of_range(text, "0 to " + std::to_string(most) + " bytes");
   text = std::to_string(count << (10 * power));
   return "";
 }

@@ -25,10 +25,13 @@ class PlanFileReader {
     uint32_t data = 1, shared = 1;
     read(plan_, "data", data);
     read(plan_, "shard_ranks", shared);
+    const uint64_t pipelines = uint64_t{data} * shared;
+    if (pipelines == 0 || o.ranks % pipelines != 0)
+      fail(std::to_string(o.ranks) + " ranks are not a multiple of 'data' times 'shard_ranks', " +
+           std::to_string(pipelines));
     o.mesh.clear();  // of a checkpoint
-    if (data > 1 || shared > 1)
-      o.mesh = "data=" + std::to_string(data) + ",stage=" +
-               std::to_string(o.ranks / std::max<uint64_t>(uint64_t{data} * shared, 1)) +
+    if (pipelines > 1)
+      o.mesh = "data=" + std::to_string(data) + ",stage=" + std::to_string(o.ranks / pipelines) +
                ",tensor=" + std::to_string(shared);
     if (o.schedule == "written") o.schedule = "1f1b";  // no option can name its rows
     if (o.warm_up == "0") o.warm_up = "1";             // of a schedule without a warm-up
@@ -41,14 +44,20 @@ class PlanFileReader {
   }
 
  private:
+  void fail(const std::string& fault) {
+    if (fault_.empty()) fault_ = fault;
+  }
+
   static bool has(const nlohmann::json& object, const char* key) {
     return object.is_object() && object.contains(key);
   }
 
   template <typename T>
   void read(const nlohmann::json& from, const char* key, T& to) {
-    if (!has(from, key) || !take(from[key], to))
-      if (fault_.empty()) fault_ = key;
+    if (!has(from, key))
+      fail(std::string("the key '") + key + "' is missing");
+    else if (!take(from[key], to))
+      fail(std::string("the key '") + key + "' cannot be " + from[key].dump());
   }
   static bool take(const nlohmann::json& from, bool& to) {
     if (from.is_boolean()) to = from.get<bool>();
@@ -84,14 +93,14 @@ class PlanFileReader {
     if (has(plan_, "cuts") && plan_["cuts"].is_array())
       for (const auto& cut : plan_["cuts"])
         to += (to.empty() ? "" : ",") + (cut.is_string() ? cut.get<std::string>() : std::string());
-    else if (fault_.empty())
-      fault_ = "cuts";
+    else
+      fail("the key 'cuts' is missing or no list");
   }
   // Absent if the plan has none.
   void groups(std::string& to) {
     std::vector<ParameterGroup> all;
     if (!has(plan_, "groups")) return;
-    if (!plan_["groups"].is_array() && fault_.empty()) fault_ = "groups";
+    if (!plan_["groups"].is_array()) fail("the key 'groups' is no list");
     for (const nlohmann::json& item : plan_["groups"]) {
       ParameterGroup& group = all.emplace_back();
       read(item, "pattern", group.pattern);
@@ -137,9 +146,7 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
   uint64_t total = steps;
   const std::string fault = PlanFileReader(plan).read(options, optimizer, total);
   if (!fault.empty())
-    return {kBadInput,
-            "'" + options.plan_file + "' is not a saved plan: the key '" + fault +
-                "' is missing or has a wrong value",
+    return {kBadInput, "'" + options.plan_file + "' is not a saved plan: " + fault,
             "'weft plan --save FILE' writes a plan"};
   if (total != steps && settings.given("steps"))
     return {kUsage,

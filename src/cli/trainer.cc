@@ -28,30 +28,6 @@ std::string digest_text(weft_status (*of)(weft_run*, char*, weft_error*), weft_r
   return text;
 }
 
-// Checks before the first step that checkpoints can be written.
-Outcome check_writable(const std::string& directory) {
-  if (directory.empty()) return {};
-  std::error_code error, ignored;
-  std::filesystem::path there = std::filesystem::absolute(directory, error).lexically_normal();
-  if (error) return {kBadInput, directory + ": no absolute path: " + reason(error.value()), ""};
-  while (!std::filesystem::exists(there, ignored) && there.has_relative_path())
-    there = there.parent_path();
-  const bool is_directory = std::filesystem::is_directory(there, ignored);
-  if (is_directory && access(there.c_str(), W_OK | X_OK) == 0) return {};
-  const int why = is_directory ? errno : ENOTDIR;
-  return {kBadInput, directory + ": cannot write into '" + there.string() + "': " + reason(why),
-          ""};
-}
-
-// Does not check whether the directory exists; opening the file reports that.
-Outcome check_place(const std::string& file) {
-  if (file.empty()) return {};
-  std::string directory = std::filesystem::path(file).parent_path().string();
-  if (directory.empty()) directory = ".";
-  std::error_code ignored;
-  return std::filesystem::is_directory(directory, ignored) ? check_writable(directory) : Outcome();
-}
-
 // What a run writes while it reads the file would be lost.
 Outcome check_not_read(const TrainOptions& o) {
   return check_outputs({{"--trace", o.trace}, {"--log", o.log}},

@@ -102,7 +102,7 @@ Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_gr
                        one_sample.dtype)
                .within(cat("input '", name, "'")));
   if (one_sample.dtype == DType::f64)
-    return Status(Code::invalid, cat("input '", name, "': dtype must be f32 or i32"));
+    return Status(Code::invalid, cat("input '", name, "': dtype is f64, expected f32 or i32"));
   if (wants_grad && one_sample.dtype != DType::f32)
     return Status(Code::invalid,
                   cat("input '", name, "': only f32 has a gradient, got ", one_sample.text()));

@@ -8,7 +8,7 @@ const char* mode_name(Mode mode) {
   switch (mode) {
     case Mode::train: return "train";
     case Mode::eval: return "eval";
-    case Mode::infer: return "infer";
+    case Mode::infer: return "forward";
     case Mode::fill: return "fill";
   }
   return "?";

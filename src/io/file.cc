@@ -32,7 +32,7 @@ Status failure(const std::string& path, std::string_view what, int error) {
                     : exhausted     ? Code::no_memory
                     : wrong_path    ? Code::invalid
                                     : Code::io;
-  return Status(code, cat(path, ": cannot ", what, ": ", system_text(error)));
+  return Status(code, cat(path.empty() ? "''" : path, ": cannot ", what, ": ", system_text(error)));
 }
 
 Status failure(const std::string& path, std::string_view what, const std::error_code& error) {
@@ -46,7 +46,9 @@ int open_again(const char* path, int flags, mode_t mode = 0) {
   return fd;
 }
 
-const char* kind_of(mode_t mode) { return S_ISDIR(mode) ? "directory" : "device or pipe"; }
+const char* kind_of(mode_t mode) {
+  return S_ISDIR(mode) ? "directory" : S_ISREG(mode) ? "regular file" : "device or pipe";
+}
 
 // One call moves less than 2 GiB, and an offset is signed.
 constexpr size_t kMostAtOnce = size_t{1} << 30;
@@ -264,6 +266,7 @@ Status write_text(const std::string& path, std::string_view text) {
 }
 
 Result<std::string> place_for_file(const std::string& path) {
+  if (path.empty()) return Status(Code::invalid, "the path of the file to write is empty");
   struct stat info;
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return Status(Code::invalid, cat(path, ": expected a regular file or nothing, found a ",
@@ -322,6 +325,10 @@ Status sync_directory(const std::string& path) {
 Status make_directory(const std::string& path, bool with_parents) {
   const std::string parent = parent_path(path);
   if (with_parents && !path_exists(parent)) WEFT_TRY(make_directory(parent, with_parents));
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode))
+    return Status(Code::invalid,
+                  cat(path, ": expected a directory, found a ", kind_of(info.st_mode)));
   std::error_code error;
   const bool made = fs::create_directory(path, error);
   if (!made && !error && !with_parents) error = std::make_error_code(std::errc::file_exists);

@@ -52,6 +52,13 @@ const char* value_kind(const FileValue& value) {
   return kKinds[value.index()];
 }
 
+std::string value_text(const FileValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return shown(*text);
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const auto* whole = std::get_if<uint64_t>(&value)) return cat(*whole);
+  return cat(std::get<double>(value));
+}
+
 Result<std::string> print_plan(const PlanFile& plan) {
   bool good = valid_utf8(plan.weft) && sound(plan.settings) && sound(plan.optimizer) &&
               std::all_of(plan.groups.begin(), plan.groups.end(), sound);

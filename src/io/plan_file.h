@@ -18,8 +18,9 @@ namespace weft {
 // Settings by name. The owner of the settings checks names and values.
 using FileValue = std::variant<bool, uint64_t, double, std::string>;
 using FileValues = std::map<std::string, FileValue>;
-// The kind of a value for an error: "a string".
+// For an error: the kind of a value, "a string", and the value itself.
 const char* value_kind(const FileValue& value);
+std::string value_text(const FileValue& value);
 
 struct PlanFile {
   std::string weft;   // who wrote it

@@ -67,11 +67,12 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
                          batch.samples <= small * plan.micro_batches(mode);
   if (batch.samples < 1 || batch.samples > most ||
       (rest != 0 && rest != plan.config.short_size && !all_short)) {
-    const std::string shorter =
-        plan.config.short_size ? cat(", or that plus ", plan.config.short_size) : "";
-    return Status(Code::invalid,
-                  cat("batch has ", batch.samples, " samples, a step of mode ", mode_name(mode),
-                      " takes a multiple of ", full, " above 0", shorter, ", at most ", most));
+    const std::string shorter = small ? cat(", or ", small, " more than 0 or a multiple") : "";
+    const std::string shortest =
+        small && !has_loss(mode) ? cat("; below ", full, " also a multiple of ", small) : "";
+    return Status(Code::invalid, cat("batch has ", batch.samples, " samples, a step of mode ",
+                                     mode_name(mode), " takes a multiple of ", full, shorter,
+                                     ", from ", small ? small : full, " to ", most, shortest));
   }
   StepDescriptor step;
   step.mode = mode;

@@ -429,8 +429,9 @@ Result<Schedule> make_zb_auto(const ScheduleSizes& sizes) {
     if (costs.cap > 0) try_all(costs, sizes, best, left);
   }
   if (!best.found())
-    return Status(Code::invalid, cat("every order of actions of ", sizes.ranks,
-                                     " ranks exceeds the limit of ", cap));
+    return Status(Code::invalid,
+                  cat("every order of actions that was tried for ", sizes.ranks,
+                      " ranks exceeds the limit of ", cap, "; a fixed schedule may need less"));
   return std::move(*best.found());
 }
 

@@ -119,7 +119,7 @@ TEST(Asynchronous, AStepTakesNoMoreThanASegment) {
   const TensorPtr x = noise({10, 6}), y = noise({10, 3});
   Error err;
   expect_error(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
-               {"batch has 10 samples", "at most 8"});
+               {"batch has 10 samples", "from 2 to 8"});
 }
 
 TEST(Asynchronous, WhatCannotBeIsRefused) {

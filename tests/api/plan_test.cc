@@ -179,13 +179,13 @@ TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
   refused("\"rate\": ", "\"rate\": -", WEFT_EDATA,
           {"'optimizer': 'rate' is -0.001, expected a finite number from 0"});
   refused("\"ranks\": 2", "\"ranks\": 2.5", WEFT_EDATA,
-          {"'ranks' expects a number from 0, found a number"});
+          {"'ranks' expects a number from 0, found 2.5"});
   refused("\"ranks\": 2", "\"ranks\": 1073741825", WEFT_EDATA,
           {"'ranks' is 1073741825, expected at most 1073741824"});
   refused("\"ranks\": 2", "\"ranks\": [2]", WEFT_EDATA,
           {"'ranks' expects a number, a string, true or false, found array"});
   refused("\"vertical_sync\": false", "\"vertical_sync\": 0", WEFT_EDATA,
-          {"'vertical_sync' expects true or false, found a number"});
+          {"'vertical_sync' expects true or false, found 0"});
   refused("0F0 0F1", "0F1 0F0", WEFT_EINVAL, {"rank 0"});
   refused("\"slack\": 1", "\"slack\": 2", WEFT_EINVAL,
           {"edited.json", "'plan_hash' is ", "edited", "without 'plan_hash'"});

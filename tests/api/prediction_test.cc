@@ -47,6 +47,7 @@ TEST(Prediction, WhereNoFileCanBeIsToldFromWhereNoneIs) {
   const PlanPtr plan = new_plan(model, plan_config());
   expect_error(weft_plan_save(plan.get(), "/tmp/no-such-directory/plan.json", &err), err,
                WEFT_ENOENT, {"plan.json"});
+  expect_error(weft_plan_save(plan.get(), "", &err), err, WEFT_EINVAL, {"path", "is empty"});
   expect_error(weft_plan_save(plan.get(), "/tmp", &err), err, WEFT_EINVAL,
                {"/tmp: expected a regular file"});
   weft_plan* loaded = nullptr;

@@ -70,6 +70,7 @@ class Generate(Case):
                 if any(text.endswith(stop) for stop in stops):
                     return tokens[:i]
             return tokens
+        self.fails(2, "--stop: '', expected a text", "generate", self.path("ck"), "--prompt", "1", "--stop", "")
         stopped = self.texts("--temperature", 0, "--stop", *stops, tokens=20)
         self.assertEqual(stopped, [cut(tokens) for tokens in whole])
         self.assertLess(len(stopped[0]), 20)

@@ -184,8 +184,10 @@ class Plan(Case):
         self.assertEqual(run("plan", TINY, "--ranks", 2, "--save", self.path("p.json")).returncode, 0)
         with open(self.path("p.json"), encoding="utf-8") as file:
             good = json.load(file)
-        for change, text in (({"ranks": "two"}, "not a saved plan: the key 'ranks' is missing"), ({"cuts": ["h.7"]}, "cut 'h.7' is not the name of a node"),
+        for change, text in (({"ranks": "two"}, "not a saved plan: the key 'ranks' cannot be \"two\""), ({"cuts": ["h.7"]}, "cut 'h.7' is not the name of a node"),
                              ({"optimizer": {}}, "not a saved plan: the key 'rule' is missing"), ({"schedule": "2f2b"}, "schedule '2f2b' is not known"),
+                             ({"seed": -1}, "not a saved plan: the key 'seed' cannot be -1"),
+                             ({"shard_ranks": 5}, "2 ranks are not a multiple of 'data' times 'shard_ranks', 5"),
                              ({"extra": 1}, "'extra'"), ({"rows": ["0F0", "1F0"]}, "the schedule is written for 1 micro-batches"), ({"recompute": "some"}, "recompute is 'some'"),
                              ({"model_hash": "0" * 32}, f"'model_hash' is {'0' * 32}, expected {good['model_hash']}")):
             with open(self.path("bad.json"), "w", encoding="utf-8") as file:

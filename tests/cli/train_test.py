@@ -158,7 +158,8 @@ class Train(Case):
         self.assertEqual(run("profile", TINY, "--micro-batch-size", 2, "--repeats", 1, "--out", profile).returncode, 0)
         self.train(TINY, *TINY_STEP, "--ranks", 2, "--profile", profile, "--steps", 1, "--checkpoint", self.path("ck"))
         # One of other calls does not apply.
-        self.train("--resume", self.path("ck"), "--precision", "bf16", "--steps", 2, "--in-process", "--checkpoint", self.path("other"))
+        for other in (["--precision", "bf16"], ["--dropout", 0.1]):
+            self.train("--resume", self.path("ck"), *other, "--steps", 2, "--in-process", "--checkpoint", self.path("other" + other[0]))
         os.remove(profile)
         done = run("train", "--resume", self.path("ck"), "--steps", 2, "--in-process")
         self.assertEqual(done.returncode, 0, done.stderr)

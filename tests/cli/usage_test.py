@@ -89,8 +89,8 @@ class Usage(Case):
                 ("--ranks", "0", "a whole number from 1 to 1048576"), ("--ranks", "99999999999999999999", "a whole number from 1 to 1048576"),
                 ("--micro-batches", "99999999999", "a whole number from 1 to 1048576"), ("--threads", "2000", "a whole number from 0 to 1024"),
                 ("--segment", "4294967296", "a whole number from 0 to 4294967295"), ("--steps", "99999999999999999999", "a whole number from 0 to 18446744073709551615"),
-                ("--memory-limit", "17179869184G", "0 to 18446744073709551615 bytes"),
-                ("--memory-limit", "99999999999999999999", "0 to 18446744073709551615 bytes")):
+                ("--memory-limit", "8589934592G", "0 to 9223372036854775807 bytes"),
+                ("--memory-limit", "99999999999999999999", "0 to 9223372036854775807 bytes")):
             self.fails(2, f"{option}: '{value}' is out of range, expected {expected}\n", "train", TINY, option, value)
 
     def test_the_last_of_an_option_counts(self):
@@ -167,6 +167,8 @@ class Usage(Case):
         long = ["train", TINY, *DRAWN, "--in-process", "--steps", "100000000"]
         self.fails(3, f"cannot write into '{self.path('file')}': not a directory", *long, "--checkpoint", self.path("file", "ck"))
         self.fails(3, f"cannot write into '{self.path('none')}'", *long, "--trace", self.path("none", "trace.json"))
+        self.fails(3, f"cannot write into '{self.path('none')}'", "profile", TINY, "--repeats", "100000", "--out", self.path("none", "profile.json"))
+        self.fails(3, "cannot write: no such file or directory", *long, "--log", self.path("none", "log"))
 
     @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
     def test_a_place_that_may_not_be_written_is_told_before_the_work(self):

@@ -171,6 +171,7 @@ class Waiting(Case):
     def test_ranks_that_would_not_find_each_other_are_refused(self):
         self.fails(2, "expected one address of this machine", "train", TINY, *DRAWN, "--ranks", 3, "--external", 1, "--listen", "tcp://0.0.0.0:0", "--insecure")
         self.fails(2, "--in-process cannot be combined with --external", "train", TINY, *DRAWN, "--ranks", 2, "--external", 1, "--in-process")
+        self.fails(2, "--in-process cannot be combined with --key", "train", TINY, *DRAWN, "--ranks", 2, "--key", "nosuch", "--in-process")
         self.fails(2, "--threads 0 cannot be combined with --listen", "train", TINY, *DRAWN, "--ranks", 2, "--listen", "tcp://127.0.0.1:0", "--threads", 0)
 
     def test_no_threads_is_one_process(self):
