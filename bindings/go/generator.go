@@ -73,6 +73,9 @@ func NewGenerator(run *Run) (*Generator, error) {
 
 // Close ends the generator, after a step in progress. It is called before the run is closed.
 func (g *Generator) Close() {
+	if g == nil {
+		return
+	}
 	C.weft_generator_free(g.c)
 	g.c = nil
 }

@@ -290,7 +290,10 @@ func (m *Model) Adapt(config AdapterConfig) (*Model, error) {
 	given.targets, given.n_targets = array(&own, config.Targets, own.str), count(len(config.Targets))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out, err := &Model{}, newError()
+	if err := m.usable(); err != nil {
+		return nil, err
+	}
+	out, err := &Model{ops: m.ops}, newError()
 	if err := failed(C.weft_model_adapt(m.c, &given, &out.c, err), err); err != nil {
 		return nil, err
 	}

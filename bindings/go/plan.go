@@ -47,6 +47,9 @@ func (m *Model) configured(config *PlanConfig, call func(*C.weft_model, *C.weft_
 	if err := m.usable(); err != nil {
 		return err
 	}
+	if err := config.checkSpeeds(); err != nil {
+		return err
+	}
 	var own memory
 	defer own.free()
 	var c C.weft_plan_config

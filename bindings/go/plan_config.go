@@ -5,7 +5,10 @@ package weft
 */
 import "C"
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Rule is an update rule, as in PyTorch.
 type Rule uint32
@@ -171,6 +174,24 @@ func (p *PlanConfig) fill(c *C.weft_plan_config, own *memory) {
 	if p.Cluster != nil {
 		c.cluster = p.Cluster.c
 	}
+}
+
+// The library reads one speed for each rank.
+func (p *PlanConfig) checkSpeeds() error {
+	ranks := 1
+	if p.Ranks != 0 {
+		ranks = p.Ranks
+	}
+	for i, axis := range p.Axes {
+		if i == 0 {
+			ranks = 1
+		}
+		ranks *= axis.Size
+	}
+	if len(p.Speeds) == 0 || len(p.Speeds) == ranks {
+		return nil
+	}
+	return &Error{Status: EINVAL, Text: fmt.Sprintf("there are %d speeds, expected one for each of %d ranks", len(p.Speeds), ranks)}
 }
 
 func (p *PlanConfig) fillSizes(c *C.weft_plan_config) {

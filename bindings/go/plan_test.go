@@ -119,6 +119,16 @@ func TestPredictions(t *testing.T) {
 	}
 }
 
+func TestSpeedsAreOnePerRank(t *testing.T) {
+	model, _ := sine(t)
+	for _, config := range []weft.PlanConfig{{Ranks: 2}, {Axes: []weft.Axis{{Name: "data", Size: 2}}}, {Ranks: 200000000}} {
+		config.Speeds = []float64{1}
+		if _, err := weft.NewPlan(model, config); !errors.Is(err, weft.EINVAL) {
+			t.Error(err)
+		}
+	}
+}
+
 func TestLinearNodesGetAdapters(t *testing.T) {
 	base, _, err := weft.NewPreset("gpt-nano:blocks=2,width=32,heads=2", 16, 1)
 	try(t, err)

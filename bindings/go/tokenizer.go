@@ -202,6 +202,9 @@ func (t *Tokenizer) Stream(skipSpecials bool) (*TextStream, error) {
 
 // Close frees the stream.
 func (s *TextStream) Close() error {
+	if s == nil {
+		return nil
+	}
 	C.weft_text_stream_free(s.c)
 	s.c = nil
 	runtime.SetFinalizer(s, nil)

@@ -118,6 +118,18 @@ class Exceptions(ProcessTest):
                         run.train(*sine())
                     self.assertIsInstance(caught.exception.__cause__, KeyError)
 
+    def test_an_exception_without_text(self):
+        class Silent(Exception):
+            def __str__(self):
+                raise RuntimeError
+
+        class Raises(Square):
+            def forward(self, call):
+                raise Silent
+
+        with plan_with(Raises()).run() as run, self.assertRaisesRegex(weft.CallbackError, "Silent"):
+            run.train(*sine())
+
     def test_an_exception_in_shape(self):
         with self.assertRaisesRegex(weft.CallbackError, "the reason") as caught:
             plan_with(Fails("shape"))

@@ -25,6 +25,15 @@ class Plans(unittest.TestCase):
         self.assertEqual((plan.rate(0), plan.rate(5)), (0.5, 0.25))
         self.assertEqual((plan.info.ranks, plan.stages, plan.replicas(0)), (4, 2, 2))
 
+    def test_what_c_would_read_beyond_is_refused(self):
+        for options in ({"ranks": 2, "speeds": [1.0]}, {"axes": {"data": 2}, "speeds": [1.0]}, {"ranks": 200_000_000, "speeds": [1.0]}):
+            with self.assertRaisesRegex(weft.InvalidError, "there are 1 speeds, expected one for each of"):
+                small_model().plan(**options)
+        with self.assertRaisesRegex(weft.InvalidError, "contains a NUL"):
+            small_model().plan(schedule="1f1b\0")
+        with tempfile.TemporaryDirectory() as folder, small_plan().run() as run, self.assertRaises(TypeError):
+            run.save(folder, options={"epoch": 3})
+
     def test_groups(self):
         plan = small_plan(groups=[weft.ParameterGroup("hidden.*", frozen=True), weft.ParameterGroup("*.bias", rate_factor=0.5)])
         with plan.run() as run:

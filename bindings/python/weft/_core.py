@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Mapping, Optional, Union
 
 from . import _raw
 from ._types import CHOICES, CONVERSIONS
-from .errors import error_of
+from .errors import InvalidError, error_of
 
 SECOND = 1e9   # in nanoseconds, the unit of the C API
 
@@ -31,7 +31,10 @@ def new(function: Callable[..., int], *arguments: Any) -> int:
 
 def encode(text: Any) -> Optional[bytes]:
     """Text, a path or None for C."""
-    return None if text is None else os.fsencode(text)
+    out = None if text is None else os.fsencode(text)
+    if out and b"\0" in out:
+        raise InvalidError(f"{text!r} contains a NUL, where C ends a text")
+    return out
 
 
 def text_of(function: Callable[..., int], *arguments: Any) -> str:
@@ -141,7 +144,7 @@ class Config:
     def array(self, option: str, kind: Any, value: Any) -> Any:
         element = kind._type_
         if isinstance(value, Mapping):   # axes: name and size; options: key and value
-            items = [element(encode(key), encode(x) if isinstance(x, str) else x) for key, x in value.items()]
+            items = [element(encode(key), encode(x) if element._fields_[1][1] is ctypes.c_char_p else x) for key, x in value.items()]
         elif hasattr(element, "_fields_"):
             items = [x._in_config(element) for x in value]
         else:

@@ -105,7 +105,11 @@ class Registered:
                 return 0
             except BaseException as failure:   # it must not pass the library
                 self.failure = self.failure or failure
-                call.contents.err.contents.text = f"{type(failure).__name__}: {failure}".encode(errors="replace")[:500]
+                try:
+                    text = f"{type(failure).__name__}: {failure}"
+                except Exception:   # of its __str__
+                    text = type(failure).__name__
+                call.contents.err.contents.text = text.encode(errors="replace")[:500]
                 return 1
 
         made = getattr(_raw, "weft_op_" + field)(function)

@@ -146,7 +146,9 @@ impl Failure {
             job: char::from_u32(raw.job).filter(|job| *job != '\0'),
             stage: number(raw.stage),
             micro_batch: number(raw.micro_batch),
-            mode: [Mode::Train, Mode::NoUpdate, Mode::Eval, Mode::Forward].into_iter().find(|mode| mode.raw() == raw.mode),
+            mode: [Mode::Train, Mode::NoUpdate, Mode::Eval, Mode::Forward, Mode::Fill]
+                .into_iter()
+                .find(|mode| mode.raw() == raw.mode),
             awaited: Awaited::from_raw(raw.awaited),
             awaited_rank: number(raw.awaited_rank),
             step: raw.step,

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use weft_sys as sys;
 
-use crate::error::{attempt, c_string, initialized, Error, Result};
+use crate::error::{attempt, c_string, initialized, Error, Result, Status};
 use crate::model::Model;
 use crate::optimizer::Optimizer;
 use crate::plan::Plan;
@@ -318,6 +318,12 @@ impl<'a> PlanBuilder<'a> {
             self.raw.n_axes = self.axes.len() as u32;
         }
         if !self.speeds.is_empty() {
+            let of_axes = self.axes.iter().map(|axis| u64::from(axis.size)).product();
+            let ranks = if self.axes.is_empty() { u64::from(self.raw.ranks) } else { of_axes };
+            if self.speeds.len() as u64 != ranks {
+                let text = format!("there are {} speeds, expected one for each of {ranks} ranks", self.speeds.len());
+                return Err(Error::new(Status::Invalid, text));
+            }
             self.raw.speeds = self.speeds.as_ptr();
         }
         if !self.groups.is_empty() {

@@ -35,6 +35,16 @@ fn a_model_lists_its_items() -> weft::Result<()> {
 }
 
 #[test]
+fn speeds_are_one_per_rank() -> weft::Result<()> {
+    let mut model = support::model()?;
+    for ranks in [2, 200_000_000] {
+        let refused = support::small().ranks(ranks).speeds([1.0]).build(&mut model).err().unwrap();
+        assert_eq!(refused.status(), Status::Invalid);
+    }
+    Ok(())
+}
+
+#[test]
 fn every_setting_reaches_the_plan() -> weft::Result<()> {
     let mut model = support::model()?;
     let optimizer = Optimizer { rate: 0.5, curve: RateCurve::Cosine, total: 10, ..Optimizer::default() };
