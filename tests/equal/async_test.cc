@@ -195,7 +195,8 @@ TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays
   }
   // The generator must make what the test is about.
   EXPECT_GT(made, 1500 / test::kEvery);
-  for (size_t p = 1; p < with_ranks.size(); ++p) EXPECT_GT(with_ranks[p], 100) << p << " ranks";
+  for (size_t p = 1; p < with_ranks.size(); ++p)
+    EXPECT_GT(with_ranks[p], 100 / test::kEvery) << p << " ranks";
   EXPECT_GT(with_vertical_sync, 200 / test::kEvery);
   EXPECT_GT(with_short_segments, 1000 / test::kEvery);
   EXPECT_GT(with_remaking, 500 / test::kEvery);
