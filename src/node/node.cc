@@ -201,6 +201,13 @@ void RankNode::bye(LinkTime now) {
 
 bool RankNode::idle() const { return !failed_ && router_.idle(); }
 
+bool RankNode::must_progress() const {
+  if (failed_ || router_.idle()) return false;
+  if (engine().activity().state == Activity::State::runs) return true;
+  const Controller* const controller = router_.controller();
+  return controller && !controller->awaits_inputs();
+}
+
 bool RankNode::is_dead() const {
   return std::all_of(links_.begin(), links_.end(),
                      [](const auto& peer) { return peer->link.is_dead(); });

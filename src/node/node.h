@@ -122,6 +122,9 @@ class RankNode final : private RankLinks {
   int32_t rank() const { return rank_; }
   // Not failed, and no step runs here; on rank 0: on any rank.
   bool idle() const;
+  // Whether time without progress is a fault: a job runs here; or no job does on rank 0, and the
+  // step has all its inputs. Another rank may wait as long as the rank that computes for it.
+  bool must_progress() const;
   bool has_failed() const { return failed_; }
   bool is_dead() const;  // every link has ended: nothing more will be sent
   const Origin& origin() const { return origin_; }

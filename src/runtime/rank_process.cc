@@ -57,7 +57,10 @@ RankProcess::~RankProcess() {
 
 Status RankProcess::start() {
   auto ran = [this](const WorkerTask& task, const Status& status, const JobTime& time) {
-    if (task.job >= 0) stall_.ran(time);
+    if (task.job >= 0) {
+      stall_.ran(time);
+      finished_ = time.end;
+    }
     if (task.job < 0 && status.ok())
       node_->copied(task.edge, task.micro_batch, now());
     else
@@ -65,6 +68,7 @@ Status RankProcess::start() {
     act();
   };
   WEFT_TRY_ASSIGN(thread_, JobThread::make(loop_, worker_, node_->most_tasks(), 1, ran));
+  stall_.begin(monotonic_ns());
   watch_timer_.start(1000);
   node_->start(now());
   act();
@@ -94,16 +98,17 @@ void RankProcess::stop(const Status& why) {
 
 void RankProcess::watch() {
   if (node_->has_failed()) return;
-  if (node_->idle()) {
-    stall_.begin(monotonic_ns());
-  } else if (const int64_t silent = stall_.stalled(monotonic_ns())) {
+  const int64_t at = monotonic_ns();
+  if (node_->idle()) finished_ = at;
+  if (!node_->must_progress()) {
+    stall_.begin(at);
+  } else if (const int64_t silent = stall_.stalled(at)) {
     node_->fail(Code::timed_out, cat("nothing has finished for ", silent / 1'000'000'000, " s"),
                 now(), node_->engine().activity());
     act();
     return;
-  } else {
-    note_wait(stall_.quiet(monotonic_ns()));
   }
+  note_wait(at - finished_);
   watch_timer_.start(1000);
 }
 

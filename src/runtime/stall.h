@@ -24,7 +24,8 @@ class StallWatch {
     last_ = time.end;
     durations_[count_++ % durations_.size()] = time.end - time.begin;
   }
-  void begin(int64_t now) { last_ = looked_ = now; }  // a step begins
+  // Nothing has to make progress until now.
+  void begin(int64_t now) { last_ = looked_ = now; }
   // The time without progress, if it is too long; otherwise 0. Call it every second: a longer gap
   // means that this process itself was stopped, and is not counted.
   int64_t stalled(int64_t now) {
@@ -32,8 +33,6 @@ class StallWatch {
     looked_ = now;
     return now - last_ > limit() ? now - last_ : 0;
   }
-
-  int64_t quiet(int64_t now) const { return now - last_; }  // without progress
 
   int64_t limit() const {
     const size_t n = std::min(count_, durations_.size());
