@@ -97,7 +97,7 @@ class Names {
   }
   void add(const ClusterMachines& m, size_t index) {
     entries_[m.name] = {m.count, index};
-    groups_.insert(m.group);
+    if (!m.group.empty()) groups_.insert(m.group);
     const Numbered one = numbered(m.name);
     if (one.stem.empty()) return;
     const auto [it, fresh] = lowest_.try_emplace(std::string(one.stem), Lowest{one.number, index});

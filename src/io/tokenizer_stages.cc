@@ -234,7 +234,11 @@ Status read_one_decoder(Stage& stage, const std::string& type, Decoder& out) {
   return {};
 }
 
+// A list can be used by any number of pieces.
 Status read_ids(const Json& list, const std::string& where, std::vector<uint32_t>& out) {
+  constexpr size_t kMostAround = 1024;  // ids before or after a text
+  if (out.size() + list.items().size() > kMostAround)
+    return fault(cat(where, ": 'single' adds more than ", kMostAround, " ids to a text"));
   for (const Json& item : list.items()) {
     if (!item.is_number_unsigned() || item.whole() >= Vocabulary::kMostIds)
       return fault(cat(where, ": 'ids' expects ids of tokens, found ",

@@ -111,6 +111,8 @@ TEST(Cluster, SaysWhatIsWrong) {
       {with(one, R"(, "within": {"delay": 1})"), "delay"},
       {with(one, R"(, "links": [{"between": ["a", "x"]}])"),
        "links[0]: 'x' is not a machine or a group of the file"},
+      {with(one, R"(, "links": [{"between": ["", "a"]}])"),
+       "links[0]: '' is not a machine or a group of the file"},
       {with(one, R"(, "links": [{"between": ["a"]}])"),
        "links[0]: between has 1 names, expected 2"},
       {with(one, R"(, "links": [{"latency": 1}])"), "between"},
