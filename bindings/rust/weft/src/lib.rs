@@ -12,6 +12,7 @@ mod model;
 mod node;
 mod op;
 mod optimizer;
+mod panic;
 mod plan;
 mod plan_builder;
 mod predict;

@@ -1,13 +1,12 @@
 //! Ops of the program.
-use std::any::Any;
 use std::error::Error as StdError;
 use std::os::raw::c_void;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use weft_sys as sys;
 
 use crate::error::{attempt, c_string, initialized, Result};
 use crate::model::Model;
+use crate::panic::contain;
 use crate::tensor::{slice, Desc};
 use crate::view::{View, ViewMut};
 
@@ -194,12 +193,11 @@ impl Model {
 }
 
 unsafe extern "C" fn destroy(payload: *mut c_void) {
-    // A panic must not pass through C.
-    let _ = catch_unwind(|| drop(Box::from_raw(payload as *mut Closures)));
+    let _ = contain(|| drop(Box::from_raw(payload as *mut Closures)));
 }
 
 unsafe extern "C" fn call_shape(call: *mut sys::weft_op_call) -> i32 {
-    contain((*call).err, || {
+    answer((*call).err, || {
         let shapes = |views, count| View::of(views, count).iter().map(View::desc).collect::<Vec<_>>();
         let (inputs, params) = (shapes((*call).inputs, (*call).n_inputs), shapes((*call).params, (*call).n_params));
         let shape = ((*((*call).payload as *const Closures)).shape)(&inputs, &params)?;
@@ -213,7 +211,7 @@ unsafe extern "C" fn call_shape(call: *mut sys::weft_op_call) -> i32 {
 
 unsafe extern "C" fn call_forward(call: *const sys::weft_op_call) -> i32 {
     let call = &*call;
-    contain(call.err, || {
+    answer(call.err, || {
         ((*(call.payload as *const Closures)).forward)(Forward {
             inputs: View::of(call.inputs, call.n_inputs),
             params: View::of(call.params, call.n_params),
@@ -234,7 +232,7 @@ unsafe extern "C" fn call_backward_params(call: *const sys::weft_op_call) -> i32
 }
 
 unsafe fn gradient<'a>(call: &'a sys::weft_op_call, closure: &Option<Box<BackwardCall>>, grads: Vec<Option<ViewMut<'a>>>) -> i32 {
-    contain(call.err, || {
+    answer(call.err, || {
         let closure = closure.as_ref().ok_or("the op has no such gradient")?;
         closure(Backward {
             inputs: View::of(call.inputs, call.n_inputs),
@@ -248,19 +246,15 @@ unsafe fn gradient<'a>(call: &'a sys::weft_op_call, closure: &Option<Box<Backwar
 }
 
 /// Calls a closure. A failure or a panic becomes a status and a text.
-unsafe fn contain(err: *mut sys::weft_error, call: impl FnOnce() -> OpResult) -> i32 {
-    let text = match catch_unwind(AssertUnwindSafe(call)) {
+unsafe fn answer(err: *mut sys::weft_error, call: impl FnOnce() -> OpResult) -> i32 {
+    // The text of a failure is also made by the program.
+    let text = match contain(|| call().map_err(|error| error.to_string())) {
         Ok(Ok(())) => return 0,
-        Ok(Err(error)) => error.to_string(),
-        Err(panic) => format!("panicked: {}", panic_text(&*panic)),
+        Ok(Err(text)) => text,
+        Err(text) => format!("panicked: {text}"),
     };
     write_text(err, &text);
     sys::WEFT_EUSER
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
 }
 
 unsafe fn write_text(err: *mut sys::weft_error, text: &str) {

@@ -1,7 +1,6 @@
 //! The settings of runs.
 use std::ffi::CString;
 use std::os::raw::{c_char, c_void};
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use weft_sys as sys;
 use crate::error::{attempt, initialized, pointer_of, text_of, Result};
 use crate::mesh::Mesh;
 use crate::model::Model;
+use crate::panic::contain;
 use crate::path_text;
 use crate::plan::{Plan, Shapes};
 use crate::run::Run;
@@ -60,8 +60,7 @@ impl Log {
     }
 
     unsafe extern "C" fn call(level: sys::weft_log_level, text: *const c_char, closure: *mut c_void) {
-        // A panic must not pass through C.
-        let _ = catch_unwind(AssertUnwindSafe(|| (*(closure as *mut LogClosure))(LogLevel::from_raw(level), &text_of(text))));
+        let _ = contain(|| (*(closure as *mut LogClosure))(LogLevel::from_raw(level), &text_of(text)));
     }
 }
 

@@ -1,13 +1,13 @@
 //! Tensors: dense arrays that the program and the library share without copies.
 use std::fmt;
 use std::os::raw::c_void;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::{null_mut, NonNull};
 use std::sync::Arc;
 
 use weft_sys as sys;
 
 use crate::error::{attempt, Error, Result, Status};
+use crate::panic::contain;
 
 /// The type of the elements of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -184,8 +184,7 @@ impl Tensor {
         elements: impl FnOnce(&mut O) -> (*mut T, usize),
     ) -> Result<Tensor> {
         unsafe extern "C" fn release<O>(_data: *mut c_void, owner: *mut c_void) {
-            // A panic must not pass through C.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(owner as *mut O))));
+            let _ = contain(|| drop(Box::from_raw(owner as *mut O)));
         }
         let owner = Box::into_raw(Box::new(owner));
         let (data, count) = elements(&mut *owner);

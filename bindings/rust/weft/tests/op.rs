@@ -98,6 +98,36 @@ fn a_failure_and_a_panic_end_the_run_with_their_text() {
     assert_eq!(error.status(), Status::User, "a long text is cut");
 }
 
+/// An error and a value of a panic that panic themselves.
+#[derive(Debug)]
+struct Fragile;
+
+impl std::fmt::Display for Fragile {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("no text for it")
+    }
+}
+
+impl std::error::Error for Fragile {}
+
+struct Explosive;
+
+impl Drop for Explosive {
+    fn drop(&mut self) {
+        std::panic::panic_any(Explosive) // so does the value of this panic
+    }
+}
+
+#[test]
+fn a_panic_while_a_failure_is_reported_ends_the_run() {
+    let error = failure_of(|| Err(Fragile.into()));
+    assert_eq!(error.status(), Status::User);
+    assert!(error.text().contains("panicked: no text for it"), "{error}");
+    let error = failure_of(|| std::panic::panic_any(Explosive));
+    assert_eq!(error.status(), Status::User);
+    assert!(error.text().contains("panicked: no text"), "{error}");
+}
+
 #[test]
 fn closures_are_dropped_once_after_the_last_user() -> weft::Result<()> {
     struct Counted(Arc<AtomicUsize>);
