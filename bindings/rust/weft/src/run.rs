@@ -128,11 +128,11 @@ pub struct Run {
     raw: NonNull<sys::weft_run>,
     shapes: Arc<Shapes>,
     /// Tags and inputs of steps that are not finished, so that their content cannot be changed.
-    submitted: VecDeque<(u64, Vec<Tensor>)>,
+    submitted: VecDeque<(u64, Vec<Option<Tensor>>)>,
     /// Of the last step.
     samples: usize,
-    /// Queued saves that are not finished.
-    saves: usize,
+    /// Final events of steps and saves that will follow.
+    finals: usize,
     /// Until it has started or failed.
     pub(crate) starts: bool,
     /// Until it has ended or failed.
@@ -171,7 +171,7 @@ impl Run {
             shapes,
             submitted: VecDeque::new(),
             samples: 0,
-            saves: 0,
+            finals: 0,
             starts: false,
             serves: false,
             computes_in_poll: false,
@@ -204,17 +204,17 @@ impl Run {
     }
 
     fn make_step<I: Input>(&mut self, inputs: &[I], mode: Mode, outputs: &[Tensor]) -> Result<f64> {
-        let raw = self.hold(inputs, 0);
+        let inputs = references(inputs);
+        let raw = pointers(&inputs);
         let outputs: Vec<_> = outputs.iter().map(Tensor::raw).collect();
         let mut loss = 0.0;
         let (count, n_outputs) = (raw.len() as u32, outputs.len() as u32);
-        let made = attempt(|err| unsafe {
-            sys::weft_run_step(self.raw(), raw.as_ptr(), count, mode.raw(), array(&outputs), n_outputs, &mut loss, err)
-        });
-        if made.is_ok() || self.failure().is_none() {
-            self.submitted.pop_back(); // a run that has failed may still use them
-        }
-        made.map(|_| loss)
+        // The library takes the events of the step, also if the run fails.
+        attempt(|err| unsafe {
+            sys::weft_run_step(self.raw(), array(&raw), count, mode.raw(), array(&outputs), n_outputs, &mut loss, err)
+        })?;
+        self.samples = samples_of(&inputs);
+        Ok(loss)
     }
 
     /// Submits one step and returns at once. [`Run::poll`] then delivers an event per micro-batch, and exactly one final event, with this
@@ -223,21 +223,14 @@ impl Run {
     /// # Errors
     /// [`Status::Again`]: 16 steps and saves are not finished.
     pub fn submit<I: Input>(&mut self, inputs: &[I], mode: Mode, tag: u64) -> Result<()> {
-        let raw = self.hold(inputs, tag);
-        let (pointer, count) = (raw.as_ptr(), raw.len() as u32);
-        let submitted = attempt(|err| unsafe { sys::weft_run_submit(self.raw(), pointer, count, mode.raw(), tag, err) });
-        if submitted.is_err() {
-            self.submitted.pop_back();
-        }
-        submitted.map(drop)
-    }
-
-    /// Keeps references to the inputs until the final event of the step.
-    fn hold<I: Input>(&mut self, inputs: &[I], tag: u64) -> Vec<*mut sys::weft_tensor> {
-        let tensors: Vec<Tensor> = inputs.iter().filter_map(|input| input.tensor().cloned()).collect();
-        self.samples = samples_of(inputs);
-        self.submitted.push_back((tag, tensors));
-        inputs.iter().map(|input| input.tensor().map_or(null_mut(), Tensor::raw)).collect()
+        let inputs = references(inputs);
+        let raw = pointers(&inputs);
+        let (pointer, count) = (array(&raw), raw.len() as u32);
+        attempt(|err| unsafe { sys::weft_run_submit(self.raw(), pointer, count, mode.raw(), tag, err) })?;
+        self.samples = samples_of(&inputs);
+        self.submitted.push_back((tag, inputs));
+        self.finals += 1;
+        Ok(())
     }
 
     fn release(&mut self, tag: u64) {
@@ -263,12 +256,20 @@ impl Run {
         let timeout = timeout.map_or(-1, |time| time.as_nanos().min(i64::MAX as u128) as i64);
         let mut raw: sys::weft_event = unsafe { std::mem::zeroed() };
         raw.size = std::mem::size_of::<sys::weft_event>() as u32;
-        if attempt(|err| unsafe { sys::weft_run_poll(self.raw(), &mut raw, timeout, err) })? == 0 {
+        let found = attempt(|err| unsafe { sys::weft_run_poll(self.raw(), &mut raw, timeout, err) });
+        if found.is_err() {
+            // An event may be lost, perhaps the last one, so no other event is waited for.
+            (self.finals, self.starts, self.serves) = (0, false, false);
+        }
+        if found? == 0 {
             return Ok(None);
         }
         match raw.kind {
-            sys::WEFT_EVENT_DONE | sys::WEFT_EVENT_ERROR => self.release(raw.tag),
-            sys::WEFT_EVENT_SAVED => self.saves -= 1,
+            sys::WEFT_EVENT_DONE | sys::WEFT_EVENT_ERROR => {
+                self.release(raw.tag);
+                self.finals = self.finals.saturating_sub(1);
+            }
+            sys::WEFT_EVENT_SAVED => self.finals = self.finals.saturating_sub(1),
             sys::WEFT_EVENT_STARTED => self.starts = false,
             sys::WEFT_EVENT_FAILED | sys::WEFT_EVENT_ENDED => {
                 self.starts = false;
@@ -288,7 +289,7 @@ impl Run {
     /// Final events of steps or saves will follow.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_steps(&self) -> bool {
-        !self.submitted.is_empty() || self.saves > 0
+        self.finals > 0
     }
 
     #[cfg(feature = "tokio")]
@@ -412,7 +413,7 @@ impl Run {
     /// The same after the steps that were submitted before it; [`Event::Saved`] has its result.
     pub fn queue_save(&mut self, directory: impl AsRef<Path>, options: &SaveOptions, tag: u64) -> Result<()> {
         self.save_with(directory.as_ref(), options, sys::WEFT_SAVE_QUEUE, tag)?;
-        self.saves += 1;
+        self.finals += 1;
         Ok(())
     }
 
@@ -447,6 +448,15 @@ impl Run {
         let path = path_text(path)?;
         attempt(|err| unsafe { sys::weft_run_export(self.raw(), path.as_ptr(), err) }).map(drop)
     }
+}
+
+/// References that keep inputs valid and unchanged.
+fn references<I: Input>(inputs: &[I]) -> Vec<Option<Tensor>> {
+    inputs.iter().map(|input| input.tensor().cloned()).collect()
+}
+
+fn pointers(inputs: &[Option<Tensor>]) -> Vec<*mut sys::weft_tensor> {
+    inputs.iter().map(|input| input.as_ref().map_or(null_mut(), Tensor::raw)).collect()
 }
 
 /// Dimension 0 of the inputs.

@@ -47,6 +47,8 @@ pub struct EventStream {
     // Before the run, which closes the descriptor.
     fd: AsyncFd<RawFd>,
     run: Run,
+    /// The last item was an error.
+    failed: bool,
 }
 
 impl EventStream {
@@ -55,7 +57,7 @@ impl EventStream {
         let fd = run.fd().ok_or_else(|| Error::new(Status::NoMemory, "the process had no descriptor left for events"))?;
         let fd = AsyncFd::with_interest(fd.as_raw_fd(), Interest::READABLE);
         let fd = fd.map_err(|error| Error::new(Status::Io, format!("the events cannot be watched: {error}")))?;
-        Ok(EventStream { fd, run })
+        Ok(EventStream { fd, run, failed: false })
     }
 
     /// The run.
@@ -78,15 +80,34 @@ impl EventStream {
         while let Some(event) = self.next().await {
             match event? {
                 Event::Done { loss, .. } => return Ok(loss),
-                Event::Failed { error, .. } | Event::RunFailed { error, .. } => return Err(error),
+                Event::Failed { error, .. } => return Err(error), // it also follows RunFailed
                 _ => {}
             }
         }
         Err(Error::new(Status::Internal, "a step ended without a final event"))
     }
 
-    fn event(&mut self) -> Option<Result<Event<'static>>> {
-        self.run.poll_owned(Some(Duration::ZERO)).transpose()
+    fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Event<'static>>>> {
+        loop {
+            if let Some(event) = self.run.poll_owned(Some(Duration::ZERO)).transpose() {
+                return Poll::Ready(Some(event));
+            }
+            if !self.run.in_progress() {
+                return Poll::Ready(None);
+            }
+            if self.run.computes_in_poll() {
+                context.waker().wake_by_ref(); // the next job, after other tasks
+                return Poll::Pending;
+            }
+            match self.fd.poll_read_ready(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(Some(Err(Error::new(Status::Io, format!("the events cannot be watched: {error}")))));
+                }
+                // Tokio watches for changes only, so readiness is cleared, and then the run is asked once more.
+                Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
+            }
+        }
     }
 }
 
@@ -108,26 +129,13 @@ impl Stream for EventStream {
     type Item = Result<Event<'static>>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            if let Some(event) = self.event() {
-                return Poll::Ready(Some(event));
-            }
-            if !self.run.in_progress() {
-                return Poll::Ready(None);
-            }
-            if self.run.computes_in_poll() {
-                context.waker().wake_by_ref(); // the next job, after other tasks
-                return Poll::Pending;
-            }
-            match self.fd.poll_read_ready(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Some(Err(Error::new(Status::Io, format!("the events cannot be watched: {error}")))));
-                }
-                // Tokio watches for changes only, so readiness is cleared, and then the run is asked once more.
-                Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
-            }
+        // The call that failed would fail again.
+        if std::mem::take(&mut self.failed) && !self.run.in_progress() {
+            return Poll::Ready(None);
         }
+        let item = self.poll_item(context);
+        self.failed = matches!(item, Poll::Ready(Some(Err(_))));
+        item
     }
 }
 

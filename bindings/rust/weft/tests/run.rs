@@ -101,6 +101,19 @@ fn values_and_gradients_are_read_and_written() -> weft::Result<()> {
 }
 
 #[test]
+fn a_step_that_is_refused_does_not_change_the_shape_of_gradients() -> weft::Result<()> {
+    let plan = support::small().build(&mut support::model()?)?;
+    let mut run = Run::start(&plan)?;
+    run.step(&support::batch()?, Mode::NoUpdate)?;
+    let short = Tensor::from_vec([2, 1], vec![0.0f32; 2])?;
+    run.submit(&[&short], Mode::Train, 0).unwrap_err();
+    assert_eq!(run.read("x", Part::Grad)?.desc().dims, [4, 1]);
+    run.step(&[&short], Mode::Train).unwrap_err();
+    assert_eq!(run.read("x", Part::Grad)?.desc().dims, [4, 1]);
+    Ok(())
+}
+
+#[test]
 fn a_checkpoint_continues_bit_for_bit() -> weft::Result<()> {
     let folder = Folder::new("checkpoint");
     let plan = support::small().build(&mut support::model()?)?;

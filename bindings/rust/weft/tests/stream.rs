@@ -3,13 +3,26 @@
 mod support;
 
 use std::future::Future;
+use std::os::unix::io::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
+use std::task::{Context, Poll, Wake};
+use std::thread;
 
-use weft::{Event, EventStream, Mode, Run};
+use tokio::io::{unix::AsyncFd, Interest};
+use weft::{Desc, Event, EventStream, Generator, Mesh, Mode, Model, Op, OpShape, Plan, Preset, Run, Status, StepKind};
 
 fn on_a_loop<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Polls a future once.
+fn once<T>(future: impl Future<Output = T>) -> Poll<T> {
+    struct Ignored;
+    impl Wake for Ignored {
+        fn wake(self: Arc<Self>) {}
+    }
+    Box::pin(future).as_mut().poll(&mut Context::from_waker(&Arc::new(Ignored).into()))
 }
 
 #[test]
@@ -48,7 +61,7 @@ fn a_step_waits_for_the_events_of_others() -> weft::Result<()> {
         let batch = support::batch()?;
         run.submit(&batch, Mode::Train, 7)?;
         let error = run.step(&batch, Mode::Train).await.unwrap_err();
-        assert_eq!(error.status(), weft::Status::State);
+        assert_eq!(error.status(), Status::State);
         while run.next().await.is_some() {}
         run.step(&batch, Mode::Train).await.map(drop)
     })
@@ -77,4 +90,71 @@ fn other_tasks_run_between_events() -> weft::Result<()> {
         })?;
     }
     Ok(())
+}
+
+#[test]
+fn a_stream_ends_after_a_blocking_step_that_failed() -> weft::Result<()> {
+    let shape = |inputs: &[Desc], _: &[Desc]| Ok(OpShape { output: inputs[0].clone(), stash: None });
+    let mut model = Model::new()?;
+    model.add_op(Op::new("broken", shape, |_| Err("it is broken".into())).backward(|_| Ok(())))?;
+    let x = model.input("x", &Desc::f32([1, 1]))?;
+    let y = model.input("y", &Desc::f32([1, 1]))?;
+    let out = model.linear("out", x, 1)?;
+    let out = model.unary("broken", out)?;
+    model.binary("mse", out, y)?;
+    let plan = support::small().build(&mut model)?;
+    for threads in [0, 1] {
+        on_a_loop(async {
+            let mut run = EventStream::new(Run::builder(&plan).threads(threads).start()?)?;
+            let error = Run::step(&mut run, &support::batch()?, Mode::Train).unwrap_err();
+            assert_eq!(error.status(), Status::User);
+            assert!(matches!(once(run.next()), Poll::Ready(None)), "nothing follows");
+            Ok::<_, weft::Error>(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_stream_ends_after_a_failure_of_the_poll_itself() -> weft::Result<()> {
+    let mut decoder = Preset::decoder("gpt-nano:blocks=1,width=8,heads=2,context=8", 1, 0, false)?;
+    let plan = Plan::builder().micro_batches(1).step_kinds([StepKind::Forward]).build(&mut decoder.model)?;
+    let mut run = Run::start(&plan)?;
+    std::mem::forget(Generator::new(&mut run)?); // the run cannot be polled any more
+    on_a_loop(async {
+        let mut run = EventStream::new(run)?;
+        match run.next().await {
+            Some(Err(error)) => assert_eq!(error.status(), Status::State),
+            other => panic!("{other:?}"),
+        }
+        assert!(run.next().await.is_none());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_step_of_a_run_that_has_failed_leaves_no_events() -> weft::Result<()> {
+    let plan = support::small().ranks(2).build(&mut support::model()?)?;
+    let mesh = Mesh::builder().listen()?;
+    let endpoint = mesh.join_endpoint();
+    let (started, until_started) = mpsc::channel();
+    let other = thread::spawn(move || {
+        let mut mesh = Mesh::builder().endpoint(&endpoint).join()?;
+        let mut service = mesh.service().begin()?;
+        while !matches!(service.poll(None)?, Some(Event::Started { .. })) {}
+        until_started.recv().expect("rank 0 has started too");
+        Ok::<_, weft::Error>(()) // the rank leaves
+    });
+    let run = Run::builder(&plan).mesh(&mesh).start()?;
+    started.send(()).unwrap();
+    other.join().unwrap()?;
+    on_a_loop(async {
+        let fd = AsyncFd::with_interest(run.fd().expect("a descriptor").as_raw_fd(), Interest::READABLE).unwrap();
+        fd.readable().await.unwrap().retain_ready(); // the event of the failure is the first one
+        drop(fd);
+        let mut run = EventStream::new(run)?;
+        assert_eq!(run.step(&support::batch()?, Mode::Train).await.unwrap_err().status(), Status::Canceled);
+        assert!(matches!(once(run.next()), Poll::Ready(None)), "nothing follows");
+        Ok(())
+    })
 }
