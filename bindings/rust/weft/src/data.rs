@@ -4,7 +4,7 @@ use std::ptr::{null_mut, NonNull};
 
 use weft_sys as sys;
 
-use crate::error::{attempt, initialized, pointer_of, Result};
+use crate::error::{attempt, initialized, number, pointer_of, Result};
 use crate::model::Preset;
 use crate::path_text;
 use crate::tensor::Tensor;
@@ -81,9 +81,9 @@ impl Data {
         config.path = pointer_of(&path);
         config.eval_path = pointer_of(&eval_path);
         config.eval_share = eval_share;
-        config.vocabulary = preset.vocabulary as i64;
-        config.seq_len = preset.seq_len as i64;
-        config.width = preset.width as i64;
+        config.vocabulary = number("vocabulary", preset.vocabulary)?;
+        config.seq_len = number("seq_len", preset.seq_len)?;
+        config.width = number("width", preset.width)?;
         if let Some(text) = text {
             config.tokenizer = text.tokenizer.raw();
             config.end_token = text.end_token.unwrap_or(-1);
@@ -113,13 +113,13 @@ impl Data {
 
     /// Fills the two inputs with held-out windows, starting at `first`. After the last one follows padding with targets of -1.
     pub fn eval(&self, first: usize, x: &mut Tensor, target: &mut Tensor) -> Result<()> {
-        let (x, target) = (x.writable_raw()?, target.writable_raw()?);
-        attempt(|err| unsafe { sys::weft_data_eval(self.raw.as_ptr(), first as i64, x, target, err) }).map(drop)
+        let (first, x, target) = (number("first", first)?, x.writable_raw()?, target.writable_raw()?);
+        attempt(|err| unsafe { sys::weft_data_eval(self.raw.as_ptr(), first, x, target, err) }).map(drop)
     }
 
     /// Fills the third input of a packed preset for the windows of `eval`.
     pub fn eval_positions(&self, first: usize, positions: &mut Tensor) -> Result<()> {
-        let positions = positions.writable_raw()?;
-        attempt(|err| unsafe { sys::weft_data_eval_positions(self.raw.as_ptr(), first as i64, positions, err) }).map(drop)
+        let (first, positions) = (number("first", first)?, positions.writable_raw()?);
+        attempt(|err| unsafe { sys::weft_data_eval_positions(self.raw.as_ptr(), first, positions, err) }).map(drop)
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::mem::{size_of, MaybeUninit};
 use std::os::raw::c_char;
 use std::ptr::null;
+use std::time::Duration;
 
 use weft_sys as sys;
 
@@ -171,13 +172,21 @@ pub(crate) fn pointer_of(text: &Option<CString>) -> *const c_char {
     text.as_ref().map_or(null(), |text| text.as_ptr())
 }
 
-/// An array; NULL if it is empty.
-pub(crate) fn array<T>(items: &[T]) -> *const T {
-    if items.is_empty() {
-        null()
-    } else {
-        items.as_ptr()
-    }
+/// A number in the type that the library has for it.
+pub(crate) fn number<T: TryFrom<N>, N: Copy + fmt::Display>(name: impl fmt::Display, value: N) -> Result<T> {
+    let text = || format!("{name} is {value}, which does not fit in {}", std::any::type_name::<T>());
+    T::try_from(value).map_err(|_| Error::new(Status::Invalid, text()))
+}
+
+/// An array and its length. The array is NULL if it is empty.
+pub(crate) fn array<T>(name: &str, items: &[T]) -> Result<(*const T, u32)> {
+    let pointer = if items.is_empty() { null() } else { items.as_ptr() };
+    Ok((pointer, number(format_args!("the number of {name}"), items.len())?))
+}
+
+/// A time in nanoseconds; at most 292 years.
+pub(crate) fn nanoseconds(time: Duration) -> i64 {
+    time.as_nanos().try_into().unwrap_or(i64::MAX)
 }
 
 pub(crate) fn c_string(text: &str) -> Result<CString> {

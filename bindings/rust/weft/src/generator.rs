@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weft_sys as sys;
 
-use crate::error::{attempt, initialized, Result};
+use crate::error::{array, attempt, initialized, nanoseconds, Result};
 use crate::run::Run;
 
 /// How a sequence is continued. The filters apply after the temperature: `top_k`, then `top_p`, then `min_p`.
@@ -109,8 +109,7 @@ impl<'a> Generator<'a> {
         raw.number = config.number;
         raw.first = config.first;
         raw.limit = config.limit;
-        raw.stops = config.stops.as_ptr();
-        raw.n_stops = config.stops.len() as u32;
+        (raw.stops, raw.n_stops) = array("stops", &config.stops)?;
         let mut sequence = 0;
         attempt(|err| unsafe {
             sys::weft_generator_add(self.raw.as_ptr(), tokens.as_ptr(), tokens.len(), &raw, &mut sequence, err)
@@ -125,7 +124,7 @@ impl<'a> Generator<'a> {
 
     /// Waits for the next token. `None`: the time has passed, or the generator has no sequence. Without `timeout` there is no limit.
     pub fn poll(&mut self, timeout: Option<Duration>) -> Result<Option<Token>> {
-        let timeout = timeout.map_or(-1, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX));
+        let timeout = timeout.map_or(-1, nanoseconds);
         let mut token: sys::weft_token = unsafe { std::mem::zeroed() };
         token.size = std::mem::size_of::<sys::weft_token>() as u32;
         let found = attempt(|err| unsafe { sys::weft_generator_poll(self.raw.as_ptr(), &mut token, timeout, err) })?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weft_sys as sys;
 
-use crate::error::{attempt, c_string, initialized, pointer_of, text_of, Error, Result, Status};
+use crate::error::{attempt, c_string, initialized, nanoseconds, number, pointer_of, text_of, Error, Result, Status};
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::run_builder::ServiceBuilder;
@@ -58,6 +58,7 @@ impl Mesh {
     pub fn builder() -> MeshBuilder {
         MeshBuilder {
             raw: unsafe { initialized(sys::weft_mesh_config_init) },
+            rank: None,
             endpoint: Ok(None),
             listen: Ok(None),
             key: Ok(None),
@@ -155,6 +156,7 @@ impl Canceller {
 #[must_use = "a mesh is made by `listen` or `join`"]
 pub struct MeshBuilder {
     raw: sys::weft_mesh_config,
+    rank: Option<u32>,
     endpoint: Result<Option<CString>>,
     listen: Result<Option<CString>>,
     key: Result<Option<CString>>,
@@ -176,19 +178,19 @@ impl MeshBuilder {
 
     /// join: the requested rank, 1 or more. Default: rank 0 assigns one.
     pub fn rank(mut self, rank: u32) -> Self {
-        self.raw.rank = rank as i32;
+        self.rank = Some(rank);
         self
     }
 
     /// Time until all ranks have joined. Default: 60 s.
     pub fn join_timeout(mut self, time: Duration) -> Self {
-        self.raw.join_timeout_ns = time.as_nanos().min(i64::MAX as u128) as i64;
+        self.raw.join_timeout_ns = nanoseconds(time);
         self
     }
 
     /// A rank that sends no frame for this time is lost. Default: 5 s.
     pub fn peer_timeout(mut self, time: Duration) -> Self {
-        self.raw.peer_timeout_ns = time.as_nanos().min(i64::MAX as u128) as i64;
+        self.raw.peer_timeout_ns = nanoseconds(time);
         self
     }
 
@@ -247,6 +249,9 @@ impl MeshBuilder {
         self.raw.listen = pointer_of(&listen);
         self.raw.key = pointer_of(&key);
         self.raw.allow = pointer_of(&allow);
+        if let Some(rank) = self.rank {
+            self.raw.rank = number("rank", rank)?;
+        }
         let mut raw = null_mut();
         attempt(|err| unsafe { call(&self.raw, &mut raw, err) })?;
         let raw = NonNull::new(raw).expect("a call that succeeds makes a mesh");

@@ -4,7 +4,7 @@ use std::ptr::{null, null_mut, NonNull};
 
 use weft_sys as sys;
 
-use crate::error::{attempt, c_string, filled, initialized, optional_text, text_of, Result};
+use crate::error::{array, attempt, c_string, filled, initialized, number, optional_text, text_of, Result};
 use crate::node::Node;
 use crate::tensor::Desc;
 
@@ -158,8 +158,7 @@ impl Model {
     /// Adds y = x W + b with the new parameters NAME.weight, initialized from N(0, 0.02), and NAME.bias, zero. For a narrow layer, a
     /// larger deviation trains faster: add the parameters and a node.
     pub fn linear(&mut self, name: &str, x: Value, out_features: usize) -> Result<Value> {
-        let name = c_string(name)?;
-        let features = out_features as i64;
+        let (name, features) = (c_string(name)?, number("out_features", out_features)?);
         self.value(|model, out, err| unsafe { sys::weft_model_add_linear(model, name.as_ptr(), x.raw(), features, out, err) })
     }
 
@@ -194,7 +193,7 @@ impl Model {
 
     fn add_embedding(&mut self, name: &str, ids: Value, rows: usize, width: usize, flags: u32) -> Result<Value> {
         let name = c_string(name)?;
-        let (rows, width) = (rows as i64, width as i64);
+        let (rows, width) = (number("rows", rows)?, number("width", width)?);
         self.value(|model, out, err| unsafe {
             sys::weft_model_add_embedding(model, name.as_ptr(), ids.raw(), rows, width, flags, out, err)
         })
@@ -204,9 +203,8 @@ impl Model {
     /// the rows up to it.
     pub fn attention(&mut self, qkv: Value, heads: u32, causal: bool) -> Result<Value> {
         let flags = if causal { sys::WEFT_NODE_CAUSAL } else { 0 };
-        self.value(|model, out, err| unsafe {
-            sys::weft_model_add_attention(model, null(), qkv.raw(), heads as i32, flags, out, err)
-        })
+        let heads = number("heads", heads)?;
+        self.value(|model, out, err| unsafe { sys::weft_model_add_attention(model, null(), qkv.raw(), heads, flags, out, err) })
     }
 
     /// Adds dropout with this probability.
@@ -251,8 +249,9 @@ impl Model {
 
     /// The type and dimensions of a value for a number of samples.
     pub fn shape(&self, value: Value, samples: usize) -> Result<Desc> {
+        let samples = number("samples", samples)?;
         let mut out = MaybeUninit::uninit();
-        attempt(|err| unsafe { sys::weft_model_shape(self.raw(), value.raw(), samples as i64, out.as_mut_ptr(), err) })?;
+        attempt(|err| unsafe { sys::weft_model_shape(self.raw(), value.raw(), samples, out.as_mut_ptr(), err) })?;
         Ok(Desc::from_raw(unsafe { &out.assume_init() }))
     }
 
@@ -265,8 +264,7 @@ impl Model {
         let mut config = unsafe { initialized(sys::weft_adapter_config_init) };
         config.rank = rank;
         config.alpha = alpha;
-        config.targets = pointers.as_ptr();
-        config.n_targets = pointers.len() as u32;
+        (config.targets, config.n_targets) = array("targets", &pointers)?;
         let mut raw = null_mut();
         attempt(|err| unsafe { sys::weft_model_adapt(self.raw(), &config, &mut raw, err) })?;
         Ok(Model::from_raw(raw))
@@ -339,22 +337,22 @@ impl Preset {
     /// Makes a model by name: "mlp", "gpt-nano" or "gpt2", with optional keys, as in `gpt-nano:context=64`. `seq_len` is the number of
     /// tokens per sample; 0 is the whole context. An mlp without a number of layers has at least `stages` layers.
     pub fn new(text: &str, seq_len: usize, stages: u32) -> Result<Preset> {
-        let text = c_string(text)?;
+        let (text, seq_len) = (c_string(text)?, number("seq_len", seq_len)?);
         let mut raw = null_mut();
         let mut info: sys::weft_preset_info = unsafe { std::mem::zeroed() };
         info.size = size_of::<sys::weft_preset_info>() as u32;
-        attempt(|err| unsafe { sys::weft_model_preset(text.as_ptr(), seq_len as i64, stages, &mut raw, &mut info, err) })?;
+        attempt(|err| unsafe { sys::weft_model_preset(text.as_ptr(), seq_len, stages, &mut raw, &mut info, err) })?;
         Ok(Preset::of(raw, info))
     }
 
     /// Makes a preset with tokens for packed samples: a model with the same parameters in which a sample has several sequences, one after another.
     /// It has a third input, "positions" (I32 [1, seq_len]): that of each token in its sequence, from 0. Targets of padding are -1.
     pub fn packed(text: &str, seq_len: usize, stages: u32) -> Result<Preset> {
-        let text = c_string(text)?;
+        let (text, seq_len) = (c_string(text)?, number("seq_len", seq_len)?);
         let mut raw = null_mut();
         let mut info: sys::weft_preset_info = unsafe { std::mem::zeroed() };
         info.size = size_of::<sys::weft_preset_info>() as u32;
-        attempt(|err| unsafe { sys::weft_model_packed(text.as_ptr(), seq_len as i64, stages, &mut raw, &mut info, err) })?;
+        attempt(|err| unsafe { sys::weft_model_packed(text.as_ptr(), seq_len, stages, &mut raw, &mut info, err) })?;
         Ok(Preset::of(raw, info))
     }
 
@@ -367,8 +365,8 @@ impl Preset {
         let mut info: sys::weft_preset_info = unsafe { std::mem::zeroed() };
         info.size = size_of::<sys::weft_preset_info>() as u32;
         let mut config = unsafe { initialized(sys::weft_decoder_config_init) };
-        config.sequences = sequences as i64;
-        config.context = context as i64;
+        config.sequences = number("sequences", sequences)?;
+        config.context = number("context", context)?;
         if bf16_cache {
             config.flags = sys::WEFT_NODE_BF16_CACHE;
         }

@@ -3,7 +3,7 @@ use std::ffi::CString;
 
 use weft_sys as sys;
 
-use crate::error::{array, c_string, initialized, pointer_of, Error, Result, Status};
+use crate::error::{array, c_string, initialized, number, pointer_of, Error, Result, Status};
 use crate::model::{Model, Param, Value};
 
 /// A node with any op and its settings. [`Node::add`] adds it to the model.
@@ -24,6 +24,7 @@ use crate::model::{Model, Param, Value};
 pub struct Node<'a> {
     model: &'a mut Model,
     raw: sys::weft_node_config,
+    heads: Option<u32>,
     op: Result<CString>,
     name: Result<Option<CString>>,
     axis_name: Result<Option<CString>>,
@@ -40,6 +41,7 @@ impl<'a> Node<'a> {
         Node {
             model,
             raw,
+            heads: None,
             op: c_string(op),
             name: Ok(None),
             axis_name: Ok(None),
@@ -77,7 +79,7 @@ impl<'a> Node<'a> {
 
     /// The heads of "attention", "cached_attention" and "rope".
     pub fn heads(mut self, heads: u32) -> Self {
-        self.raw.heads = heads as i32;
+        self.heads = Some(heads);
         self
     }
 
@@ -167,18 +169,17 @@ impl<'a> Node<'a> {
             return Err(Error::new(Status::Invalid, format!("expected at most {most} dimensions, found {}", self.dims.len())));
         }
         self.raw.dims[..self.dims.len()].copy_from_slice(&self.dims);
-        self.raw.n_dims = self.dims.len() as u32;
+        self.raw.n_dims = number("the number of dimensions", self.dims.len())?;
+        if let Some(heads) = self.heads {
+            self.raw.heads = number("heads", heads)?;
+        }
         self.raw.op = op.as_ptr();
         self.raw.name = pointer_of(&name);
         self.raw.axis_name = pointer_of(&axis_name);
-        self.raw.inputs = array(&self.inputs);
-        self.raw.n_inputs = self.inputs.len() as u32;
-        self.raw.params = array(&self.params);
-        self.raw.n_params = self.params.len() as u32;
-        self.raw.coordinates = array(&self.coordinates);
-        self.raw.n_coordinates = self.coordinates.len() as u32;
-        self.raw.frequencies = array(&self.frequencies);
-        self.raw.n_frequencies = self.frequencies.len() as u32;
+        (self.raw.inputs, self.raw.n_inputs) = array("inputs", &self.inputs)?;
+        (self.raw.params, self.raw.n_params) = array("parameters", &self.params)?;
+        (self.raw.coordinates, self.raw.n_coordinates) = array("coordinates", &self.coordinates)?;
+        (self.raw.frequencies, self.raw.n_frequencies) = array("frequencies", &self.frequencies)?;
         let raw = self.raw;
         self.model.value(|model, out, err| unsafe { sys::weft_model_add_node(model, &raw, out, err) })
     }

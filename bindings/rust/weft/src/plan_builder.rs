@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use weft_sys as sys;
 
-use crate::error::{attempt, c_string, initialized, Error, Result, Status};
+use crate::error::{array, attempt, c_string, initialized, Error, Result, Status};
 use crate::model::Model;
 use crate::optimizer::Optimizer;
 use crate::plan::Plan;
@@ -310,15 +310,13 @@ impl<'a> PlanBuilder<'a> {
             return Err(fault);
         }
         if !self.cuts.is_empty() {
-            self.raw.cuts = self.cuts.as_ptr();
-            self.raw.n_cuts = self.cuts.len() as u32;
+            (self.raw.cuts, self.raw.n_cuts) = array("cuts", &self.cuts)?;
         }
         if !self.axes.is_empty() {
-            self.raw.axes = self.axes.as_ptr();
-            self.raw.n_axes = self.axes.len() as u32;
+            (self.raw.axes, self.raw.n_axes) = array("axes", &self.axes)?;
         }
         if !self.speeds.is_empty() {
-            let of_axes = self.axes.iter().map(|axis| u64::from(axis.size)).product();
+            let of_axes = self.axes.iter().fold(1, |ranks: u64, axis| ranks.saturating_mul(axis.size.into()));
             let ranks = if self.axes.is_empty() { u64::from(self.raw.ranks) } else { of_axes };
             if self.speeds.len() as u64 != ranks {
                 let text = format!("there are {} speeds, expected one for each of {ranks} ranks", self.speeds.len());
@@ -327,8 +325,7 @@ impl<'a> PlanBuilder<'a> {
             self.raw.speeds = self.speeds.as_ptr();
         }
         if !self.groups.is_empty() {
-            self.raw.groups = self.groups.as_ptr();
-            self.raw.n_groups = self.groups.len() as u32;
+            (self.raw.groups, self.raw.n_groups) = array("groups", &self.groups)?;
         }
         if let Some(optimizer) = &self.optimizer {
             self.raw.optimizer = &**optimizer;

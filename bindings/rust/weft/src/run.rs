@@ -4,14 +4,14 @@ use std::marker::PhantomData;
 use std::os::raw::c_char;
 use std::os::unix::io::BorrowedFd;
 use std::path::Path;
-use std::ptr::{null, null_mut, NonNull};
+use std::ptr::{null_mut, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_sys as sys;
 
 use crate::checkpoint::Checkpoint;
-use crate::error::{array, attempt, c_string, initialized, text_of, Error, Result, Status};
+use crate::error::{array, attempt, c_string, initialized, nanoseconds, pointer_of, text_of, Error, Result, Status};
 use crate::event::{Event, Events};
 use crate::failure::Failure;
 use crate::mesh::{Mesh, MeshHandle};
@@ -195,7 +195,7 @@ impl Run {
         let samples = samples_of(inputs);
         let shape = |output: &Desc| {
             let mut desc = output.clone();
-            desc.dims[0] *= samples;
+            desc.dims[0] = desc.dims[0].saturating_mul(samples);
             Tensor::zeros(&desc)
         };
         let outputs = self.shapes.outputs.iter().map(shape).collect::<Result<Vec<_>>>()?;
@@ -208,10 +208,10 @@ impl Run {
         let raw = pointers(&inputs);
         let outputs: Vec<_> = outputs.iter().map(Tensor::raw).collect();
         let mut loss = 0.0;
-        let (count, n_outputs) = (raw.len() as u32, outputs.len() as u32);
+        let ((inputs_at, n_inputs), (outputs_at, n_outputs)) = (array("inputs", &raw)?, array("outputs", &outputs)?);
         // The library takes the events of the step, also if the run fails.
         attempt(|err| unsafe {
-            sys::weft_run_step(self.raw(), array(&raw), count, mode.raw(), array(&outputs), n_outputs, &mut loss, err)
+            sys::weft_run_step(self.raw(), inputs_at, n_inputs, mode.raw(), outputs_at, n_outputs, &mut loss, err)
         })?;
         self.samples = samples_of(&inputs);
         Ok(loss)
@@ -225,7 +225,7 @@ impl Run {
     pub fn submit<I: Input>(&mut self, inputs: &[I], mode: Mode, tag: u64) -> Result<()> {
         let inputs = references(inputs);
         let raw = pointers(&inputs);
-        let (pointer, count) = (array(&raw), raw.len() as u32);
+        let (pointer, count) = array("inputs", &raw)?;
         attempt(|err| unsafe { sys::weft_run_submit(self.raw(), pointer, count, mode.raw(), tag, err) })?;
         self.samples = samples_of(&inputs);
         self.submitted.push_back((tag, inputs));
@@ -253,7 +253,7 @@ impl Run {
     }
 
     fn poll_raw(&mut self, timeout: Option<Duration>) -> Result<Option<sys::weft_event>> {
-        let timeout = timeout.map_or(-1, |time| time.as_nanos().min(i64::MAX as u128) as i64);
+        let timeout = timeout.map_or(-1, nanoseconds);
         let mut raw: sys::weft_event = unsafe { std::mem::zeroed() };
         raw.size = std::mem::size_of::<sys::weft_event>() as u32;
         let found = attempt(|err| unsafe { sys::weft_run_poll(self.raw(), &mut raw, timeout, err) });
@@ -425,9 +425,8 @@ impl Run {
         let pairs: Vec<_> = pairs.iter().map(|(key, value)| sys::weft_pair { key: key.as_ptr(), value: value.as_ptr() }).collect();
         let mut config = unsafe { initialized(sys::weft_save_config_init) };
         config.directory = directory.as_ptr();
-        config.model = model.as_ref().map_or(null(), |model| model.as_ptr());
-        config.options = pairs.as_ptr();
-        config.n_options = pairs.len() as u32;
+        config.model = pointer_of(&model);
+        (config.options, config.n_options) = array("pairs", &pairs)?;
         config.flags = flags;
         config.tag = tag;
         attempt(|err| unsafe { sys::weft_run_save(self.raw(), &config, err) }).map(drop)

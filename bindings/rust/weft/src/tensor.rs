@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weft_sys as sys;
 
-use crate::error::{attempt, Error, Result, Status};
+use crate::error::{attempt, number, Error, Result, Status};
 use crate::panic::contain;
 
 /// The type of the elements of a tensor.
@@ -75,9 +75,9 @@ impl Desc {
         Desc { dtype: Dtype::I32, dims: dims.as_ref().to_vec() }
     }
 
-    /// The number of elements.
+    /// The number of elements; `usize::MAX` if there are more.
     pub fn elements(&self) -> usize {
-        self.dims.iter().product()
+        self.dims.iter().fold(1, |elements, dim| elements.saturating_mul(*dim))
     }
 
     /// The number of elements if they have type T.
@@ -91,6 +91,14 @@ impl Desc {
         Ok(self.elements())
     }
 
+    fn expect_elements(&self, count: usize) -> Result<()> {
+        let expected = self.elements();
+        if expected == count {
+            return Ok(());
+        }
+        Err(Error::new(Status::Invalid, format!("an array of {:?} has {expected} elements, found {count}", self.dims)))
+    }
+
     pub(crate) fn raw(&self) -> Result<sys::weft_desc> {
         let most = sys::WEFT_MAX_DIMS as usize;
         if self.dims.len() > most {
@@ -98,9 +106,9 @@ impl Desc {
         }
         let mut dims = [0; sys::WEFT_MAX_DIMS as usize];
         for (to, from) in dims.iter_mut().zip(&self.dims) {
-            *to = *from as i64;
+            *to = number("a dimension", *from)?;
         }
-        Ok(sys::weft_desc { dtype: self.dtype.raw(), n_dims: self.dims.len() as u32, dims })
+        Ok(sys::weft_desc { dtype: self.dtype.raw(), n_dims: number("the number of dimensions", self.dims.len())?, dims })
     }
 
     pub(crate) fn from_raw(raw: &sys::weft_desc) -> Desc {
@@ -188,8 +196,9 @@ impl Tensor {
         }
         let owner = Box::into_raw(Box::new(owner));
         let (data, count) = elements(&mut *owner);
-        let made = Tensor::expect_elements(dims, count).and_then(|()| {
-            let desc = Desc { dtype: T::DTYPE, dims: dims.to_vec() }.raw()?;
+        let desc = Desc { dtype: T::DTYPE, dims: dims.to_vec() };
+        let made = desc.expect_elements(count).and_then(|()| {
+            let desc = desc.raw()?;
             let mut raw = null_mut();
             attempt(|err| sys::weft_tensor_wrap(&desc, data.cast(), Some(release::<O>), owner.cast(), &mut raw, err))?;
             Ok(Tensor::new(raw, writable))
@@ -198,14 +207,6 @@ impl Tensor {
             drop(Box::from_raw(owner));
         }
         made
-    }
-
-    fn expect_elements(dims: &[usize], count: usize) -> Result<()> {
-        let expected = dims.iter().product::<usize>();
-        if expected == count {
-            return Ok(());
-        }
-        Err(Error::new(Status::Invalid, format!("an array of {dims:?} has {expected} elements, found {count}")))
     }
 
     fn new(raw: *mut sys::weft_tensor, writable: bool) -> Tensor {

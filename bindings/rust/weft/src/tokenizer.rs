@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut, NonNull};
 
 use weft_sys as sys;
 
-use crate::error::{attempt, initialized, Error, Result, Status};
+use crate::error::{array, attempt, c_string, initialized, Error, Result, Status};
 use crate::path_text;
 
 /// What [`Tokenizer::encode`] does with special tokens.
@@ -85,14 +85,12 @@ impl Tokenizer {
     /// Trains a byte-level BPE on a text, and writes the file. Pairs of tokens that occur less than `min_count` times are not merged.
     pub fn train(text: &str, vocabulary: u32, min_count: u32, specials: &[&str], path: impl AsRef<Path>) -> Result<()> {
         let path = path_text(path)?;
-        let texts = specials.iter().map(|special| CString::new(*special)).collect::<std::result::Result<Vec<_>, _>>();
-        let texts = texts.map_err(|_| Error::new(Status::Invalid, "a special token contains a NUL"))?;
+        let texts = specials.iter().map(|special| c_string(special)).collect::<Result<Vec<_>>>()?;
         let pointers = texts.iter().map(|text| text.as_ptr()).collect::<Vec<_>>();
         let mut config = unsafe { initialized(sys::weft_tokenizer_config_init) };
         config.vocabulary = vocabulary;
         config.min_count = min_count;
-        config.specials = pointers.as_ptr();
-        config.n_specials = pointers.len() as u32;
+        (config.specials, config.n_specials) = array("special tokens", &pointers)?;
         attempt(|err| unsafe { sys::weft_tokenizer_train(text.as_ptr() as *const c_char, text.len(), &config, path.as_ptr(), err) })
             .map(drop)
     }

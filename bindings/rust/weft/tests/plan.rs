@@ -2,8 +2,8 @@
 mod support;
 
 use weft::{
-    schedules, Desc, ItemKind, MemoryKind, Mode, Model, Optimizer, ParameterGroup, Part, Plan, Preset, Profile, RateCurve, Run,
-    Split, Status,
+    schedules, Data, Desc, ItemKind, MemoryKind, Mesh, Mode, Model, Optimizer, ParameterGroup, Part, Plan, Preset, Profile,
+    RateCurve, Run, Split, Status, Tensor,
 };
 
 fn send<T: Send>() {}
@@ -40,6 +40,43 @@ fn speeds_are_one_per_rank() -> weft::Result<()> {
     for ranks in [2, 200_000_000] {
         let refused = support::small().ranks(ranks).speeds([1.0]).build(&mut model).err().unwrap();
         assert_eq!(refused.status(), Status::Invalid);
+    }
+    let many = ["data", "stage", "tensor"].iter().fold(support::small(), |plan, axis| plan.axis(axis, u32::MAX));
+    assert_eq!(many.speeds([1.0]).build(&mut model).err().unwrap().status(), Status::Invalid);
+    Ok(())
+}
+
+#[test]
+fn a_number_that_the_library_does_not_have_is_named() -> weft::Result<()> {
+    let (most, heads) = (usize::MAX, u32::MAX);
+    let mut model = Model::new()?;
+    let x = model.input("x", &Desc::f32([1, 4, 12]))?;
+    let ids = model.input("ids", &Desc::i32([1, 4]))?;
+    let preset = Preset::new("mlp", 0, 1)?;
+    let data = Data::synthetic(&preset)?;
+    let row = Desc::f32([1, preset.width]);
+    let (mut inputs, mut targets) = (Tensor::zeros(&row)?, Tensor::zeros(&row)?);
+    let wide = Preset { width: most, ..Preset::new("mlp", 0, 1)? };
+    let refused = |result: weft::Result<()>| result.unwrap_err();
+    for (value, error) in [
+        (most, refused(model.linear("out", x, most).map(drop))),
+        (most, refused(model.embedding("rows", ids, most, 4).map(drop))),
+        (most, refused(model.embedding("width", ids, 4, most).map(drop))),
+        (most, refused(model.shape(x, most).map(drop))),
+        (most, refused(model.param("weight", [most], weft::Init::Zeros).map(drop))),
+        (most, refused(Tensor::zeros(&Desc::f32([most])).map(drop))),
+        (most, refused(Preset::new("gpt-nano", most, 1).map(drop))),
+        (most, refused(Preset::packed("gpt-nano", most, 1).map(drop))),
+        (most, refused(Preset::decoder("gpt-nano", most, 0, false).map(drop))),
+        (most, refused(Preset::decoder("gpt-nano", 1, most, false).map(drop))),
+        (most, refused(Data::synthetic(&wide).map(drop))),
+        (most, refused(data.eval(most, &mut inputs, &mut targets))),
+        (heads as usize, refused(model.attention(x, heads, true).map(drop))),
+        (heads as usize, refused(model.node("attention").inputs([x]).heads(heads).add().map(drop))),
+        (heads as usize, refused(Mesh::builder().endpoint("ipc:///nonexistent").rank(u32::MAX).join().map(drop))),
+    ] {
+        assert_eq!(error.status(), Status::Invalid, "{error}");
+        assert!(error.text().contains(&format!("{value}, which does not fit")), "{error}");
     }
     Ok(())
 }

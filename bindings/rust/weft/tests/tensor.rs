@@ -23,6 +23,7 @@ fn a_wrong_type_or_shape_is_refused() {
     assert_eq!(tensor.as_slice::<f32>().unwrap_err().status(), Status::Invalid);
     let error = Tensor::from_vec([2, 2], vec![1.0f32; 3]).unwrap_err();
     assert_eq!(error.text(), "an array of [2, 2] has 4 elements, found 3");
+    assert_eq!(Tensor::from_vec([1 << 32; 2], Vec::<f32>::new()).unwrap_err().status(), Status::Invalid);
     assert_eq!(Tensor::zeros(&Desc::f32([1; 9])).unwrap_err().text(), "expected at most 8 dimensions, found 9");
 }
 
