@@ -1,14 +1,13 @@
 //! Checkpoints: saved runs.
-use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut, NonNull};
 
 use weft_sys as sys;
 
-use crate::error::{attempt, filled, initialized, optional_text, text_of, Result};
-use crate::path_text;
+use crate::error::{attempt, c_string, filled, initialized, optional_text, pointer_of, text_of, Result};
 use crate::run::digest;
 use crate::tensor::{slice, Desc};
+use crate::{path_of, path_text};
 
 /// What a checkpoint contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +73,7 @@ impl Checkpoint {
             let pairs = slice(info.options, info.n_options as usize);
             Ok(CheckpointInfo {
                 weights_only: info.weights_only == 1,
-                path: PathBuf::from(text_of(info.path)),
+                path: path_of(info.path).unwrap_or_default(),
                 model: optional_text(info.model),
                 pairs: pairs.iter().map(|pair| (text_of(pair.key), text_of(pair.value))).collect(),
                 seed: info.seed,
@@ -82,7 +81,7 @@ impl Checkpoint {
                 params: info.n_params,
                 states: info.n_states,
                 warning: optional_text(info.warning),
-                source: optional_text(info.source).map(PathBuf::from),
+                source: path_of(info.source),
                 ends: slice(info.ends, info.n_ends as usize).to_vec(),
                 adapters: optional_text(info.adapters),
             })
@@ -121,7 +120,7 @@ impl Checkpoint {
     /// [`export`](Checkpoint::export) with another type or size of files.
     pub fn export_as(&mut self, path: impl AsRef<Path>, config: &ExportConfig) -> Result<()> {
         let path = path_text(path)?;
-        let dtype = path_text(&config.dtype)?;
+        let dtype = c_string(&config.dtype)?;
         let mut raw = unsafe { initialized(sys::weft_export_config_init) };
         raw.dtype = dtype.as_ptr();
         raw.shard_bytes = config.shard_bytes;
@@ -156,7 +155,6 @@ pub fn keep_source(directory: impl AsRef<Path>, source: Option<&Path>, tokenizer
     let directory = path_text(directory)?;
     let source = source.map(path_text).transpose()?;
     let tokenizer = tokenizer.map(path_text).transpose()?;
-    let pointer = |text: &Option<CString>| text.as_ref().map_or(null(), |text| text.as_ptr());
-    attempt(|err| unsafe { sys::weft_checkpoint_keep_source(directory.as_ptr(), pointer(&source), pointer(&tokenizer), err) })
-        .map(drop)
+    let (source, tokenizer) = (pointer_of(&source), pointer_of(&tokenizer));
+    attempt(|err| unsafe { sys::weft_checkpoint_keep_source(directory.as_ptr(), source, tokenizer, err) }).map(drop)
 }

@@ -3,8 +3,9 @@ use std::path::PathBuf;
 
 use weft_sys as sys;
 
-use crate::error::{optional_text, text_of, Error, Result, Status};
+use crate::error::{text_of, Error, Result, Status};
 use crate::failure::Failure;
+use crate::path_of;
 use crate::run::Run;
 use crate::tensor::{slice, Desc, Element, Tensor};
 
@@ -141,10 +142,7 @@ impl<'a> Event<'a> {
             sys::WEFT_EVENT_ERROR => Event::Failed { tag, error: Event::error(raw), failure: Event::failure(raw) },
             sys::WEFT_EVENT_FAILED => Event::RunFailed { error: Event::error(raw), failure: Event::failure(raw) },
             sys::WEFT_EVENT_UPDATE => Event::Update { tag, step, loss, grad_norm },
-            sys::WEFT_EVENT_SAVED => {
-                let checkpoint = optional_text(raw.path).map(PathBuf::from);
-                Event::Saved { tag, step, checkpoint: checkpoint.ok_or_else(|| Event::error(raw)) }
-            }
+            sys::WEFT_EVENT_SAVED => Event::Saved { tag, step, checkpoint: path_of(raw.path).ok_or_else(|| Event::error(raw)) },
             sys::WEFT_EVENT_JOINED => {
                 let host = text_of(raw.host);
                 Event::Joined { rank: raw.rank as u32, ranks: raw.ranks, missing: raw.missing, host, pid: raw.pid }

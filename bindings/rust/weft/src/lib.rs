@@ -25,8 +25,10 @@ mod tensor;
 mod tokenizer;
 mod view;
 
-use std::ffi::CString;
-use std::path::Path;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::raw::c_char;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 pub use checkpoint::{keep_source, Checkpoint, CheckpointInfo, ExportConfig};
 pub use data::Data;
@@ -66,7 +68,14 @@ pub fn kernels() -> (String, bool) {
 
 /// A path as the library accepts it: any bytes except NUL.
 fn path_text(path: impl AsRef<Path>) -> Result<CString> {
-    use std::os::unix::ffi::OsStrExt;
     let bytes = path.as_ref().as_os_str().as_bytes();
     CString::new(bytes).map_err(|_| Error::new(Status::Invalid, format!("the path {:?} contains a NUL", path.as_ref())))
+}
+
+/// A path of the library, with any bytes; NULL is `None`.
+///
+/// # Safety
+/// `text` ends with a NUL, or is NULL.
+unsafe fn path_of(text: *const c_char) -> Option<PathBuf> {
+    (!text.is_null()).then(|| OsStr::from_bytes(CStr::from_ptr(text).to_bytes()).into())
 }

@@ -1,6 +1,8 @@
 //! Steps, events, values and checkpoints of runs in one process.
 mod support;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -170,6 +172,25 @@ fn a_queued_save_ends_with_an_event() -> weft::Result<()> {
     let (tag, step, checkpoint) = saved.expect("an event");
     assert_eq!((tag, step), (2, 1));
     assert_eq!(checkpoint?, folder.0.join("step-00000001"));
+    Ok(())
+}
+
+#[test]
+fn a_path_that_is_not_utf_8_comes_back_unchanged() -> weft::Result<()> {
+    let folder = Folder::new("bytes");
+    let (out, model) = (folder.0.join(OsStr::from_bytes(b"out\xff")), folder.0.join("model"));
+    std::fs::create_dir_all(&model).expect("a directory");
+    std::fs::write(model.join("config.json"), r#"{"eos_token_id": 7}"#).expect("a file");
+    weft::keep_source(&out, Some(&model), None)?;
+    let plan = support::small().build(&mut support::model()?)?;
+    let mut run = Run::start(&plan)?;
+    run.queue_save(&out, &SaveOptions::default(), 0)?;
+    match run.poll(None)? {
+        Some(Event::Saved { checkpoint, .. }) => assert_eq!(checkpoint?, out.join("step-00000000")),
+        other => panic!("{other:?}"),
+    }
+    let info = Checkpoint::open(&out)?.describe()?;
+    assert_eq!((info.path, info.source), (out.join("step-00000000"), Some(out.join("source"))));
     Ok(())
 }
 
