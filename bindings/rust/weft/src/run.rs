@@ -138,6 +138,9 @@ pub struct Run {
     /// Until it has ended or failed.
     pub(crate) serves: bool,
     pub(crate) computes_in_poll: bool,
+    /// Of a stream.
+    #[cfg(feature = "tokio")]
+    pub(crate) watch: Option<crate::stream::Watch>,
     /// The run refers to it.
     _log: Option<Log>,
     /// The mesh outlives the run.
@@ -150,6 +153,8 @@ unsafe impl Send for Run {}
 
 impl Drop for Run {
     fn drop(&mut self) {
+        #[cfg(feature = "tokio")]
+        drop(self.watch.take()); // before its descriptor is closed
         unsafe { sys::weft_run_free(self.raw()) }
     }
 }
@@ -175,6 +180,8 @@ impl Run {
             starts: false,
             serves: false,
             computes_in_poll: false,
+            #[cfg(feature = "tokio")]
+            watch: None,
             _log: log,
             _mesh: mesh.map(Mesh::handle),
             _owner: PhantomData,

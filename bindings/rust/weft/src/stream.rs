@@ -44,8 +44,6 @@ use crate::run::{Input, Mode, Run};
 /// # Ok::<(), weft::Error>(())
 /// ```
 pub struct EventStream {
-    // Before the run, which closes the descriptor.
-    fd: AsyncFd<RawFd>,
     run: Run,
     /// The last item was an error.
     failed: bool,
@@ -53,15 +51,15 @@ pub struct EventStream {
 
 impl EventStream {
     /// To be called in a runtime of tokio with I/O. The program panics if there is none.
-    pub fn new(run: Run) -> Result<EventStream> {
-        let fd = run.fd().ok_or_else(|| Error::new(Status::NoMemory, "the process had no descriptor left for events"))?;
-        let fd = AsyncFd::with_interest(fd.as_raw_fd(), Interest::READABLE);
-        let fd = fd.map_err(|error| Error::new(Status::Io, format!("the events cannot be watched: {error}")))?;
-        Ok(EventStream { fd, run, failed: false })
+    pub fn new(mut run: Run) -> Result<EventStream> {
+        run.watch = None; // of another runtime
+        watch(&mut run)?;
+        Ok(EventStream { run, failed: false })
     }
 
     /// The run.
-    pub fn into_run(self) -> Run {
+    pub fn into_run(mut self) -> Run {
+        self.run.watch = None;
         self.run
     }
 
@@ -99,13 +97,11 @@ impl EventStream {
                 context.waker().wake_by_ref(); // the next job, after other tasks
                 return Poll::Pending;
             }
-            match self.fd.poll_read_ready(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Some(Err(Error::new(Status::Io, format!("the events cannot be watched: {error}")))));
-                }
+            match watch(&mut self.run).map(|watch| watch.poll_read_ready(context).map_err(not_watched)) {
+                Ok(Poll::Pending) => return Poll::Pending,
                 // Tokio watches for changes only, so readiness is cleared, and then the run is asked once more.
-                Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
+                Ok(Poll::Ready(Ok(mut ready))) => ready.clear_ready(),
+                Ok(Poll::Ready(Err(error))) | Err(error) => return Poll::Ready(Some(Err(error))),
             }
         }
     }
@@ -137,6 +133,21 @@ impl Stream for EventStream {
         self.failed = matches!(item, Poll::Ready(Some(Err(_))));
         item
     }
+}
+
+/// Watches the events of a run. It belongs to the run, because the program may replace the run of a stream.
+pub(crate) type Watch = AsyncFd<RawFd>;
+
+fn watch(run: &mut Run) -> Result<&Watch> {
+    if run.watch.is_none() {
+        let fd = run.fd().ok_or_else(|| Error::new(Status::NoMemory, "the process had no descriptor left for events"))?;
+        run.watch = Some(AsyncFd::with_interest(fd.as_raw_fd(), Interest::READABLE).map_err(not_watched)?);
+    }
+    Ok(run.watch.as_ref().expect("it was made"))
+}
+
+fn not_watched(error: std::io::Error) -> Error {
+    Error::new(Status::Io, format!("the events cannot be watched: {error}"))
 }
 
 /// `std::future::poll_fn` requires Rust 1.64.

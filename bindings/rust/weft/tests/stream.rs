@@ -116,6 +116,19 @@ fn a_stream_ends_after_a_blocking_step_that_failed() -> weft::Result<()> {
 }
 
 #[test]
+fn a_stream_has_the_events_of_a_run_that_replaces_another_one() -> weft::Result<()> {
+    let plan = support::small().build(&mut support::model()?)?;
+    on_a_loop(async {
+        let start = || Run::builder(&plan).threads(1).start();
+        let mut run = EventStream::new(start()?)?;
+        let loss = run.step(&support::batch()?, Mode::Train).await?;
+        *run = start()?;
+        assert_eq!(run.step(&support::batch()?, Mode::Train).await?, loss);
+        Ok(())
+    })
+}
+
+#[test]
 fn a_stream_ends_after_a_failure_of_the_poll_itself() -> weft::Result<()> {
     let mut decoder = Preset::decoder("gpt-nano:blocks=1,width=8,heads=2,context=8", 1, 0, false)?;
     let plan = Plan::builder().micro_batches(1).step_kinds([StepKind::Forward]).build(&mut decoder.model)?;
