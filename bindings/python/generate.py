@@ -80,7 +80,7 @@ def callback(type_):
 
 
 def raw(api):
-    out = [HEADER, "# mypy: ignore-errors", "import ctypes", "", "from ._library import lib", ""]
+    out = [HEADER, "# mypy: ignore-errors", "import ctypes", "", "from ._library import declare", ""]
     for constant in api["constants"]:
         out.append(f"{constant['name']} = {constant['value']}")
     for item in api["callbacks"]:
@@ -94,11 +94,10 @@ def raw(api):
                 late.append(f"{struct['name']}_{field['name']} = {callback(field['type'])}")
             out.append(f'        ("{field["name"]}", {ctype(field["type"])}),')
         out += ["    ]", "", *late]
-    out += ["", "def _declare(name, result, *parameters):", "    function = getattr(lib, name)", "    function.restype = result",
-            "    function.argtypes = parameters", "    return function", "", ""]
+    out.append("")
     for function in api["functions"]:
         types = ", ".join(['"' + function["name"] + '"', result_type(function["result"]), *(parameter_type(p["type"]) for p in function["params"])])
-        out.append(f"{function['name']} = _declare({types})")
+        out.append(f"{function['name']} = declare({types})")
     return "\n".join(out) + "\n"
 
 
@@ -237,7 +236,7 @@ def conversions(api):
             elif name.endswith("_ns"):
                 how = '"seconds"'
             elif type_["kind"] == "pointer" and type_["to"]["kind"] == "char":
-                how = '"text"'
+                how = '"path"' if name in ("path", "source") else '"text"'
             elif type_["kind"] == "pointer" and type_["to"]["kind"] == "struct" and type_["to"]["name"] == "weft_pair":
                 how = '"pairs"'
             elif type_["kind"] == "pointer" and type_["to"]["kind"] == "struct":

@@ -55,6 +55,75 @@ class Loop(unittest.TestCase):
             run.train(*sine())
             self.assertEqual(event.loss, run.train(*sine()))
 
+    def test_the_end_of_a_cancelled_step_does_not_block_the_loop(self):
+        async def main():
+            turns = 0
+
+            async def other():
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            with small_plan().run() as run:
+                task = asyncio.create_task(other())
+                await run.step_async(*sine())
+                one, turns = turns, 0
+                cancelled = asyncio.create_task(run.step_async(*sine()))
+                await asyncio.sleep(0)
+                cancelled.cancel()
+                await asyncio.gather(cancelled, return_exceptions=True)
+                await run.step_async(*sine())
+                task.cancel()
+                return one, turns
+
+        one, both = asyncio.run(main())
+        self.assertGreater(both, 1.5 * one)   # a turn for each job of the cancelled step and of the next
+
+    def test_tasks_share_the_events(self):
+        async def main():
+            with small_plan().run(threads=1) as run:
+                for tag in range(8):
+                    run.submit(*sine(), tag=tag)
+
+                async def taken():
+                    return [event async for event in run]
+
+                return sum(await asyncio.wait_for(asyncio.gather(taken(), taken()), 120), [])
+
+        events = asyncio.run(main())
+        self.assertEqual(sorted(event.tag for event in events), [tag for tag in range(8) for _ in range(5)])
+
+    def test_other_tasks_do_not_get_the_events_of_a_step(self):
+        async def main():
+            with small_plan().run(threads=1) as run:
+                step = asyncio.create_task(run.step_async(*sine()))
+                found = []
+                while not step.done():
+                    found.append(run.poll(0))
+                    await asyncio.sleep(0)
+                return found, await step
+
+        found, event = asyncio.run(main())
+        self.assertEqual(set(found), {None})
+        self.assertEqual(event.kind, weft.EventKind.DONE)
+
+    def test_closing_a_run_ends_the_wait_of_a_task(self):
+        async def main():
+            with weft.Mesh.listen() as mesh:
+                run = weft.Run(small_plan(), mesh, wait=False)   # no process joins
+
+                async def events():
+                    async for _ in run:
+                        pass
+
+                task = asyncio.create_task(events())
+                await asyncio.sleep(0)
+                run.close()
+                await asyncio.wait_for(task, 120)
+
+        with self.assertRaisesRegex(ValueError, "the Run is closed"):
+            asyncio.run(main())
 
     def test_a_start_by_events(self):
         async def main():

@@ -90,6 +90,29 @@ assert os.waitpid(child, 0)[1] == 0
 run.train(*sine())
 """)
 
+    def test_a_forked_process_may_close_a_run_that_another_thread_uses(self):
+        self.passes(BEGIN + """
+import os
+run = weft.Run(small_plan(), weft.Mesh.listen(), wait=False)
+held = threading.Event()
+def hold():
+    with run._lock:   # as a call of the library does
+        held.set()
+        forked.wait()
+forked = threading.Event()
+other = threading.Thread(target=hold)
+other.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    assert run.closed
+    run.close()
+    os._exit(0)
+forked.set()
+other.join()
+assert os.waitpid(child, 0)[1] == 0 and not run.closed
+""")
+
     def test_a_cycle_is_collected(self):
         self.passes(BEGIN + """
 import weakref

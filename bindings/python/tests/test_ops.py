@@ -1,4 +1,6 @@
 """Ops of the program: values, gradients, exceptions, and processes."""
+import sys
+import threading
 import unittest
 
 import numpy as np
@@ -135,14 +137,28 @@ class Exceptions(ProcessTest):
             plan_with(Fails("shape"))
         self.assertIsInstance(caught.exception.__cause__, KeyError)
 
-    def test_keyboard_interrupt_in_an_op_is_raised_as_itself(self):
-        class Interrupted(Square):
-            def forward(self, call):
-                raise KeyboardInterrupt
+    def test_an_op_does_not_run_in_the_main_thread(self):
+        class Where(Square):
+            threads = set()
 
-        with plan_with(Interrupted()).run() as run:
-            with self.assertRaises(KeyboardInterrupt):
+            def forward(self, call):
+                self.threads.add(threading.get_ident())
+                super().forward(call)
+
+        with plan_with(Where()).run(threads=0) as run:
+            run.train(*sine())
+        self.assertEqual(len(Where.threads), 1)
+        self.assertNotIn(threading.get_ident(), Where.threads)   # where Python raises KeyboardInterrupt
+
+    def test_an_op_that_exits(self):
+        class Exits(Square):
+            def forward(self, call):
+                sys.exit("the reason")
+
+        with plan_with(Exits()).run() as run:
+            with self.assertRaisesRegex(weft.CallbackError, "SystemExit: the reason") as caught:
                 run.train(*sine())
+        self.assertIsInstance(caught.exception.__cause__, SystemExit)
 
     def test_the_process_may_end_while_an_op_runs(self):
         self.passes("""

@@ -29,6 +29,10 @@ class Plans(unittest.TestCase):
         for options in ({"ranks": 2, "speeds": [1.0]}, {"axes": {"data": 2}, "speeds": [1.0]}, {"ranks": 200_000_000, "speeds": [1.0]}):
             with self.assertRaisesRegex(weft.InvalidError, "there are 1 speeds, expected one for each of"):
                 small_model().plan(**options)
+        for value in (1 << 32, -1):
+            for call in (lambda: small_model().plan(ranks=value), lambda: small_model().plan(axes={"data": value}), lambda: small_plan().rate(value << 32)):
+                with self.assertRaisesRegex(OverflowError, "out of"):
+                    call()
         with self.assertRaisesRegex(weft.InvalidError, "contains a NUL"):
             small_model().plan(schedule="1f1b\0")
         with tempfile.TemporaryDirectory() as folder, small_plan().run() as run, self.assertRaises(TypeError):
@@ -57,6 +61,16 @@ class Plans(unittest.TestCase):
             plan = small_plan(schedule="gpipe")
             plan.save(path)
             self.assertEqual(weft.Plan.load(small_model(), path).settings(), plan.settings())
+
+    def test_settings_make_the_same_plan(self):
+        groups = [weft.ParameterGroup("hidden.*", frozen=True), weft.ParameterGroup("out.bias", rate_factor=0.5)]
+        plan = small_plan(optimizer=weft.SGD(0.5, momentum=0.9, curve="cosine", total=10), groups=groups, precision="bf16", link_latency_seconds=0)
+        settings = plan.settings()
+        self.assertEqual((settings["groups"], settings["optimizer"]), (groups, weft.SGD(0.5, momentum=0.9, curve="cosine", total=10)))
+        again = small_model().plan(**settings)
+        self.assertEqual((again.settings(), again.timetable()), (settings, plan.timetable()))
+        self.assertNotEqual(weft.ParameterGroup("out.*"), groups[0])
+        self.assertNotEqual(weft.AdamW(0.5), settings["optimizer"])
 
     def test_the_model_may_be_closed_first(self):
         model = small_model()

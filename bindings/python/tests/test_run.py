@@ -3,6 +3,7 @@ import array
 import os
 import pathlib
 import tempfile
+import threading
 import unittest
 
 import numpy as np
@@ -55,6 +56,10 @@ class Steps(unittest.TestCase):
             out = np.full((64, 1), np.nan, np.float32)
             self.assertIs(run.forward(x, out=[out]), out)
             np.testing.assert_array_equal(out, run.forward(x))
+            for wrong in ([], [out, out], [out[:63]], [np.zeros((64, 8), np.float32)], [np.zeros((64, 1), np.int32)]):
+                with self.assertRaisesRegex(ValueError, "outputs|expected float32 .64, 1."):
+                    run.forward(x, out=wrong)
+            self.assertEqual(run.pending, 0)
 
     def test_gradients(self):
         x, y = sine()
@@ -103,6 +108,39 @@ class Steps(unittest.TestCase):
             self.assertEqual((caught.exception.failure.rank, run.failure.rank), (0, 0))
             with self.assertRaises(weft.DataError):
                 run.digest()
+
+
+class Threads(unittest.TestCase):
+    def test_calls_of_threads_do_not_take_the_events_of_each_other(self):
+        x, y = sine()
+        for threads in (0, 1):
+            with small_plan().run(threads=threads) as run:
+                loss, digest, done = run.evaluate(x, y), run.digest(), threading.Event()
+                found = set()
+
+                def look():
+                    while not done.is_set():
+                        found.update({run.digest(), run.poll(0), run.forward(x).tobytes()})
+
+                other = threading.Thread(target=look)
+                other.start()
+                try:
+                    losses = {run.evaluate(x, y) for _ in range(200)}
+                finally:
+                    done.set()
+                    other.join()
+                self.assertEqual((losses, found), ({loss}, {digest, None, run.forward(x).tobytes()}))
+
+    def test_the_end_of_an_interrupted_step_keeps_the_events_of_others(self):
+        x, y = sine()
+        with small_plan().run() as run:
+            with run._owned(run._arrays((x, y), {}, weft.StepMode.EVAL), weft.StepMode.EVAL):   # a step of a call that is interrupted
+                run.submit(x, mode="forward", tag=7)
+            with self.assertRaises(weft.StateError):   # it has waited for the end of the step that was left
+                run.digest()
+            events = list(run.events())
+            self.assertEqual([event.tag for event in events], [7] * 5)
+            np.testing.assert_array_equal(np.concatenate([e.outputs[0] for e in events[:4]]), run.forward(x))
 
 
 class Arrays(unittest.TestCase):

@@ -85,11 +85,12 @@ assert run.pending == 0
 """)
 
     def test_interrupts_at_any_moment_lose_no_step(self):
-        for threads in (0, 1):
+        for plan, threads in (("small_plan()", 0), ("small_plan()", 1), ("plan_with(Square())", 0)):
             self.passes(f"""
 import os, random, signal, sys, threading, time
 from support import sine, small_plan
-run = small_plan().run(threads={threads})
+from test_ops import Square, plan_with
+run = {plan}.run(threads={threads})
 loss, armed, count = run.evaluate(*sine()), threading.Event(), 0
 def send():
     for _ in range(200):
@@ -118,6 +119,22 @@ try:
     weft.Run(plan, mesh)   # no process joins
 except KeyboardInterrupt:
     print("interrupted")
+""")
+
+    def test_the_start_of_the_processes_of_a_run(self):
+        self.interrupted("""
+import os, sys, tempfile, weft
+from support import small_plan
+with tempfile.TemporaryDirectory() as folder:
+    sys.executable = os.path.join(folder, "python")   # a process that does not join
+    with open(sys.executable, "w") as file:
+        file.write("#!/bin/sh\\nexec sleep 1000\\n")
+    os.chmod(sys.executable, 0o755)
+    try:
+        print("waiting", flush=True)
+        weft.Run(small_plan(), processes=True)
+    except KeyboardInterrupt:
+        print("interrupted")
 """)
 
     def test_a_process_that_serves(self):

@@ -3,7 +3,7 @@ import contextlib
 import ctypes
 import os
 import weakref
-from typing import Any, Callable, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 from . import _raw
 from ._types import CHOICES, CONVERSIONS
@@ -37,6 +37,16 @@ def encode(text: Any) -> Optional[bytes]:
     return out
 
 
+def exact(element: Any, values: Iterable[Any]) -> Any:
+    """The values as an array for C. ctypes would cut an integer that is out of range."""
+    items = list(values)
+    array = (element * len(items))(*items)
+    for item, stored in zip(items, array):
+        if isinstance(stored, int) and stored != item:
+            raise OverflowError(f"{item} is out of the range of {element.__name__.removeprefix('c_')}")
+    return array
+
+
 def text_of(function: Callable[..., int], *arguments: Any) -> str:
     """The text of a function that writes to a buffer and returns the size that it needs."""
     size = function(*arguments, None, 0)
@@ -63,7 +73,7 @@ class Object:
 
     @property
     def _ptr(self) -> int:
-        if not self._finalizer.alive:
+        if self.closed:
             raise ValueError(f"the {type(self).__name__} is closed")
         assert self._pointer.value is not None
         return self._pointer.value
@@ -137,23 +147,44 @@ class Config:
         if hasattr(kind, "contents"):
             return self.array(option, kind, value)
         if hasattr(kind, "_length_"):
+            if len(value) > kind._length_:
+                raise InvalidError(f"option {option!r} has {len(value)} elements, expected at most {kind._length_}")
             setattr(self.struct, "n_" + option, len(value))
-            return kind(*value)
+            return kind(*exact(kind._type_, value))
         return value if kind is ctypes.c_double else int(value)
 
     def array(self, option: str, kind: Any, value: Any) -> Any:
         element = kind._type_
         if isinstance(value, Mapping):   # axes: name and size; options: key and value
-            items = [element(encode(key), encode(x) if element._fields_[1][1] is ctypes.c_char_p else x) for key, x in value.items()]
+            second = element._fields_[1][1]
+            items = [element(encode(key), encode(x) if second is ctypes.c_char_p else exact(second, [x])[0]) for key, x in value.items()]
         elif hasattr(element, "_fields_"):
             items = [x._in_config(element) for x in value]
         else:
             items = [encode(x) if element is ctypes.c_char_p else x for x in value]
-        array = (element * len(items))(*items)
+        array = exact(element, items)
         self.keeps += [array, value]
         if "n_" + option in self.types:
             setattr(self.struct, "n_" + option, len(items))
         return ctypes.cast(array, kind)
+
+
+def options_of(struct: Any) -> Dict[str, Any]:
+    """The numbers and texts of a configuration struct, by the names of its options."""
+    out = {}
+    choices = CHOICES[type(struct).__name__]
+    for field in (field[0] for field in struct._fields_):
+        value = getattr(struct, field)
+        if not isinstance(value, (int, float, bytes)) or field == "size" or field.startswith("reserved"):
+            continue
+        if field in choices:
+            value = choices[field](value)
+        elif isinstance(value, bytes):
+            value = value.decode()
+        if field.endswith("_ns"):
+            field, value = field[:-len("_ns")] + "_seconds", value / SECOND
+        out[field] = value
+    return out
 
 
 def _array(struct: Any, field: str, count: str) -> Any:
@@ -180,6 +211,8 @@ def _convert(struct: Any, field: str, how: Any) -> Any:
         return value / SECOND
     if how == "text":
         return None if value is None else value.decode(errors="replace")
+    if how == "path":
+        return None if value is None else os.fsdecode(value)
     if how == "struct":
         return result(value.contents) if value else None
     try:

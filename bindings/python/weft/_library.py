@@ -2,6 +2,7 @@
 import ctypes
 import os
 import pathlib
+from typing import Any
 
 SONAME = "libweft.so.0"
 
@@ -23,3 +24,24 @@ def load() -> ctypes.CDLL:
 
 
 lib = load()
+INTEGERS = {ctypes.c_int32: (-1 << 31, (1 << 31) - 1), ctypes.c_uint32: (0, (1 << 32) - 1),
+            ctypes.c_int64: (-1 << 63, (1 << 63) - 1), ctypes.c_uint64: (0, (1 << 64) - 1)}
+
+
+def declare(name: str, result: Any, *parameters: Any) -> Any:
+    """A function of the library. It refuses integers that are out of range, which ctypes would cut."""
+    function: Any = getattr(lib, name)
+    function.restype = result
+    function.argtypes = parameters
+    limits = [(i, *INTEGERS[kind]) for i, kind in enumerate(parameters) if kind in INTEGERS]
+    if not limits:
+        return function
+
+    def checked(*arguments: Any) -> Any:   # not by from_param(), in which ctypes makes KeyboardInterrupt an ArgumentError
+        for i, least, greatest in limits:
+            if not least <= arguments[i] <= greatest:
+                raise OverflowError(f"{arguments[i]} is out of range, expected {least} to {greatest}")
+        return function(*arguments)
+
+    checked.argtypes = parameters   # type: ignore[attr-defined]
+    return checked

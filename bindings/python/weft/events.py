@@ -1,9 +1,11 @@
 """What runs and services share: a queue of events with a descriptor."""
 import asyncio
+import contextlib
 import ctypes
+import os
 import threading
 import time
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -28,39 +30,61 @@ def run_config(options: Mapping[str, Any], flags: int = 0) -> Config:
     return config
 
 
-def _set(ready: "asyncio.Future[None]") -> None:
-    if not ready.done():
-        ready.set_result(None)
-
-
 class Polled(Object):
     """A run or a service. Calls from several threads are made one after another."""
 
     def __init__(self, function: Any, *arguments: Any, keeps: Any) -> None:
         """`function` creates the object; `keeps` is what it uses."""
         self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._watches: List[Tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         out = ctypes.c_void_p()
         super().__init__(out, _raw.weft_run_free, keeps, lock=self._lock)
         check(function, *arguments, ctypes.byref(out))
         self._event = _raw.weft_event(ctypes.sizeof(_raw.weft_event))
         self._taken = True   # the caller of _next() has used the event
 
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed, or belongs to another process: after fork(), the new process has none of its threads."""
+        return super().closed or os.getpid() != self._process
+
     def close(self) -> None:
-        with self._lock:
-            super().close()
+        if not self.closed:
+            with self._lock:
+                super().close()
+            self._wake()
 
     def fileno(self) -> int:
         """A descriptor that is readable while there may be an event. Do not read from it."""
         return int(_raw.weft_run_fd(self._ptr))
 
-    async def _readable(self) -> None:
-        loop, descriptor = asyncio.get_running_loop(), self.fileno()
-        ready = loop.create_future()
-        loop.add_reader(descriptor, _set, ready)
+    async def _wait_async(self, look: Callable[[], Any]) -> Any:
+        """The first result of `look` that is not None. It is called when there may be an event, and when another call has taken one."""
+        with self._watch() as woken:
+            while True:
+                woken.clear()   # before the look
+                found = look()
+                if found is not None:
+                    return found
+                await woken.wait()
+
+    @contextlib.contextmanager
+    def _watch(self) -> Iterator[asyncio.Event]:
+        watch = (asyncio.get_running_loop(), asyncio.Event())
+        descriptor = self.fileno()
+        self._watches.append(watch)
+        watch[0].add_reader(descriptor, self._wake)
         try:
-            await ready
+            yield watch[1]
         finally:
-            loop.remove_reader(descriptor)
+            self._watches.remove(watch)
+            if all(loop is not watch[0] for loop, _ in self._watches):
+                watch[0].remove_reader(descriptor)
+
+    def _wake(self) -> None:
+        for loop, woken in list(self._watches):
+            loop.call_soon_threadsafe(woken.set)
 
     def _next(self, seconds: float) -> Any:
         """The struct of the next event, or None after this time. The caller sets _taken when it has used the event.
@@ -87,7 +111,9 @@ class Polled(Object):
 
 
 def public(event: Any) -> Event:
-    """An event whose outputs are copies."""
+    """An event whose outputs are copies, from its struct or as it is."""
+    if isinstance(event, Event):
+        return event
     out: Event = result(event)
     return out._replace(outputs=tuple(np.array(tensor_view(tensor)) for tensor in out.outputs))
 
@@ -112,8 +138,7 @@ class Service(Polled):
             pass
 
     async def wait_async(self) -> None:
-        while not self._ended(0):
-            await self._readable()
+        await self._wait_async(lambda: self._ended(0) or None)
 
 
 NOWAIT = int(RunFlags.NOWAIT)

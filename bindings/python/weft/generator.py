@@ -5,7 +5,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from . import _raw
-from ._core import SECOND, Config, Object, check, new, result
+from ._core import SECOND, Config, Object, check, exact, new, result
 from ._types import Token
 from .events import SLICE
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .run import Run
 
 FOREVER = float("inf")
+NONE = -1   # no token
 
 
 class Generator(Object):
@@ -23,13 +24,14 @@ class Generator(Object):
         self._lock = run._lock
         with self._lock:
             super().__init__(new(_raw.weft_generator_new, run._ptr), _raw.weft_generator_free, run, lock=self._lock)
+            self._token = _raw.weft_token(ctypes.sizeof(_raw.weft_token), token=NONE)
             run._generator = weakref.ref(self)   # a run that is closed closes it first
 
     def add(self, tokens: Sequence[int], **options: Any) -> int:
         """Adds a sequence that begins with these tokens, and returns its identifier. Options: temperature, top_k, top_p, min_p, repetition_penalty,
         seed, number, first, limit and stops."""
         config = Config("weft_sequence_config", options)
-        array = (ctypes.c_int32 * len(tokens))(*tokens)
+        array = exact(ctypes.c_int32, tokens)
         out = ctypes.c_uint64()
         with self._lock:
             check(_raw.weft_generator_add, self._ptr, array, len(tokens), config.pointer, ctypes.byref(out))
@@ -46,12 +48,13 @@ class Generator(Object):
         while True:
             begin = time.monotonic()
             wait = min(max(end - begin, 0), SLICE)
-            polled = _raw.weft_token(ctypes.sizeof(_raw.weft_token))
             with self._lock:
-                found = check(_raw.weft_generator_poll, self._ptr, ctypes.byref(polled), round(wait * SECOND))
-            if found:
-                token: Token = result(polled)
-                return token
+                if self._token.token == NONE:   # KeyboardInterrupt often follows the call at once; the token is then for the next poll()
+                    check(_raw.weft_generator_poll, self._ptr, ctypes.byref(self._token), round(wait * SECOND))
+                if self._token.token != NONE:
+                    token: Token = result(self._token)
+                    self._token.token = NONE
+                    return token
             now = time.monotonic()
             if now >= end or now < begin + wait / 2:   # before its time, poll() returns without a token only if there is no sequence
                 return None

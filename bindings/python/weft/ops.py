@@ -41,7 +41,7 @@ def _array(operand: Any, writable: bool = False) -> Any:
 class Op:
     """An op of the program: a subclass defines forward(), backward() and, if it has parameters, backward_params().
 
-    Each method must depend on its operands only; several threads may call it at the same time. An exception ends the call or the run, with
+    Each method must depend on its operands only. Threads of the run call it, also several at the same time, and never the main thread. An exception ends the call or the run, with
     a CallbackError whose __cause__ it is.
 
     >>> class Square(Op):
@@ -138,13 +138,11 @@ def _desc(shape: ShapeLike) -> Any:
 
 
 def cause_of(ops: Mapping[str, Any], status: int) -> Optional[BaseException]:
-    """The exception of an op behind a status. KeyboardInterrupt in an op is raised as itself."""
+    """The exception of an op behind a status."""
     if status != StatusCode.EUSER:
         return None
     for op in ops.values():
         failure, op.failure = op.failure, None
-        if isinstance(failure, (KeyboardInterrupt, SystemExit)):
-            raise failure
         if failure is not None:
             return failure   # type: ignore[no-any-return]
     return None

@@ -2,7 +2,7 @@
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from ._core import Config
+from ._core import Config, options_of
 from ._types import OptimizerOptions, ParameterGroupOptions
 
 if TYPE_CHECKING:
@@ -18,8 +18,16 @@ class Optimizer:
         self.options = {"rule": self.rule, "rate": rate, **options}
         self._config = Config("weft_optimizer", self.options)
 
+    @classmethod
+    def _of(cls, struct: Any) -> "Optimizer":
+        options = options_of(struct)
+        return cls(options.pop("rate"), **options)
+
     def _in_config(self, kind: Any) -> Any:
         return ctypes.pointer(self._config.struct)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Optimizer) and options_of(self._config.struct) == options_of(other._config.struct)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.options.items() if name != 'rule')})"
@@ -47,5 +55,13 @@ class ParameterGroup:
     def __init__(self, pattern: str, /, **options: "Unpack[ParameterGroupOptions]") -> None:
         self._config = Config("weft_parameter_group", {"pattern": pattern, **options})
 
+    @classmethod
+    def _of(cls, struct: Any) -> "ParameterGroup":
+        options = options_of(struct)
+        return cls(options.pop("pattern"), **options)
+
     def _in_config(self, kind: Any) -> Any:
         return self._config.struct
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ParameterGroup) and options_of(self._config.struct) == options_of(other._config.struct)

@@ -7,11 +7,12 @@ import tempfile
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
 
 from . import _raw, timeline
-from ._core import Config, Object, check, encode, filled, listed, new, text_of
+from ._core import Config, Object, check, encode, filled, listed, new, options_of, text_of
 from ._types import (Candidate, LinkPrediction, MemoryKind, NodeTimes, PlanInfo, PlanOptions, PredictFlags, PredictionInfo, ProfileOptions, RankPrediction,
                      RunOptions, ScheduleInfo)
 from .errors import InvalidError
 from .model import Model
+from .optimizer import Optimizer, ParameterGroup
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -114,16 +115,14 @@ class Plan(Object):
         return out
 
     def settings(self) -> Dict[str, Any]:
-        """The numbers and texts of a configuration that makes the same plan."""
+        """Options of Plan() that make the same plan."""
         config = _raw.weft_plan_config(ctypes.sizeof(_raw.weft_plan_config))
         check(lambda out, _: _raw.weft_plan_settings(self._ptr, out), ctypes.byref(config))
-        out: Dict[str, Any] = {}
-        for name in (field[0] for field in config._fields_):
-            value = getattr(config, name)
-            if isinstance(value, (int, float, bytes)) and name not in ("size", "profile", "cluster") and not name.startswith("reserved"):
-                out[name] = value.decode() if isinstance(value, bytes) else value
+        out = options_of(config)
         out["cuts"] = [config.cuts[i].decode() for i in range(out.pop("n_cuts"))]
         out["axes"] = {config.axes[i].name.decode(): config.axes[i].size for i in range(out.pop("n_axes"))}
+        out["groups"] = [ParameterGroup._of(config.groups[i]) for i in range(out.pop("n_groups"))]
+        out["optimizer"] = Optimizer._of(config.optimizer.contents)
         return out
 
     @property

@@ -1,7 +1,9 @@
 """Runs: plans that are being executed."""
 import collections
+import contextlib
 import ctypes
 import itertools
+import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
 
 Array = "np.ndarray[Any, Any]"
 FINAL = {EventKind.DONE, EventKind.ERROR, EventKind.SAVED}
-OWN_TAGS = 1 << 63    # the first tag of the steps that the methods of Run make themselves
+FAILURES = {EventKind.ERROR, EventKind.FAILED}
+OWN_TAGS = 1 << 63    # the first tag that a run gives
+OTHERS = None         # as a tag: the events of submit(), save() and the start, which poll() returns
+NOBODY = -1           # as a tag: no events
 
 
 class _Pending:
@@ -34,23 +39,41 @@ class _Pending:
         self.tag, self.arrays = tag, arrays
 
 
+def _outputs(event: Any) -> Sequence[Any]:
+    """The outputs of an event, or of its struct."""
+    return event.outputs if isinstance(event, Event) else [tensor_view(event.outputs[i]) for i in range(event.n_outputs)]
+
+
+def _final(event: Any) -> Tuple[bool, float]:
+    return event.kind in FINAL, float(event.loss)
+
+
+def _samples(arrays: Sequence[Any]) -> int:
+    return next((len(a) for a in arrays if a is not None), 0)
+
+
 class Run(Polled):
     """A plan that is being executed. A with statement ends it.
 
     In this process by default; with `processes`, each rank but this one is a process of this machine; with `mesh`, the ranks are the
-    processes that join it. `threads` is the number of compute threads per rank; 0: the calls that wait compute.
+    processes that join it. `threads` is the number of compute threads per rank; 0: the calls that wait compute, or one thread per rank if the
+    model has ops of the program, so that ^C does not end an op.
 
-    Calls from several threads are made one after another. The option `log` is a function that gets the level and the text of log lines.
+    Calls from several threads are made one after another; submit(), poll() and close() do not wait for the end of a step. The option `log` is
+    a function that gets the level and the text of log lines.
     """
 
     def __init__(self, plan: Plan, mesh: Optional[Mesh] = None, processes: bool = False, wait: bool = True, **options: "Unpack[RunOptions]") -> None:
         """`wait=False` returns before the ranks of `mesh` have joined; events tell the progress, and steps are possible after STARTED."""
         config = run_config(options, NOWAIT)
+        config.struct.threads = config.struct.threads or bool(plan._ops)   # Python raises KeyboardInterrupt in the main thread, at any place
         self._plan = plan
         self._ranks = Ranks(plan.info.ranks, config.struct.threads or 1, [registered.op for registered in plan._ops.values()]) if processes else None
         self._mesh = self._ranks.mesh if self._ranks else mesh
+        self._calls = threading.RLock()   # held during a call that is possible between steps only; before _lock
         self._pending: Deque[_Pending] = collections.deque()
-        self._dropped: Set[int] = set()   # tags of steps whose events are not used
+        self._own: Set[int] = set()       # tags of the steps of calls, until these are finished
+        self._boxes: Dict[Optional[int], Deque[Event]] = {OTHERS: collections.deque()}   # by tag: what calls wait for, taken by another call
         self._tags = itertools.count(OWN_TAGS)
         self._samples = 0
         self._failed = False
@@ -62,8 +85,9 @@ class Run(Polled):
             if self._mesh is not None:
                 self._mesh._run = weakref.ref(self)
             while self._starting and (wait or self._mesh is None):
-                self._take(None, None)
+                self._take(None, OTHERS, public)
         except BaseException:
+            self._failed = True
             if self._ranks:
                 self._ranks.kill()   # this also closes the run
             elif hasattr(self, "_finalizer"):
@@ -100,76 +124,97 @@ class Run(Polled):
 
     def step(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, **named: Any) -> float:
         """Makes a step and returns its loss. Only between steps."""
-        tag = self._begin(inputs, mode, named)
-        for event in self._until_final(tag):
-            pass
-        return float(event.loss)
+        mode = StepMode(choice(StepMode, mode))
+        return self._made(self._arrays(inputs, named, mode), mode, _final)
 
     def forward(self, *inputs: Any, out: Optional[Sequence[Any]] = None, **named: Any) -> Any:
         """Returns the outputs: an array, or a tuple of them. `out`: arrays to write them to. Targets need not be given."""
-        tag = self._begin(inputs, StepMode.FORWARD, named)
-        outputs: List[Any] = list(out or [])
-        done = 0
-        for _ in self._until_final(tag):
-            done += self._copy_outputs(outputs, done)
+        arrays = self._arrays(inputs, named, StepMode.FORWARD)
+        samples, done = _samples(arrays), 0
+        outputs: List[Any] = list(self._checked(out, samples) if out is not None else [])
+
+        def copy(event: Any) -> Tuple[bool, float]:
+            """Copies the outputs of a micro-batch behind those of the first `done` samples."""
+            nonlocal done
+            count = 0
+            for i, piece in enumerate(_outputs(event)):
+                count = len(piece)
+                if len(outputs) <= i:
+                    outputs.append(np.empty((samples, *piece.shape[1:]), piece.dtype))
+                outputs[i][done:done + count] = piece
+            done += count
+            return _final(event)
+
+        self._made(arrays, StepMode.FORWARD, copy)
         return outputs[0] if len(self._plan.outputs) == 1 else tuple(outputs)
 
-    def _begin(self, inputs: Sequence[Any], mode: Union[StepMode, str], named: Mapping[str, Any]) -> int:
-        self._settle()
+    def _checked(self, out: Sequence[Any], samples: int) -> Sequence[Any]:
+        """Refuses arrays that cannot have the outputs of that many samples."""
+        if len(out) != len(self._plan.outputs):
+            raise ValueError(f"out has {len(out)} arrays, the model has {len(self._plan.outputs)} outputs")
+        for array, item in zip(out, self._plan.outputs):
+            shape = (samples, *item.shape[1:])
+            if array.shape != shape or not np.can_cast(item.dtype, array.dtype, "same_kind") or not array.flags.writeable:
+                writable = "" if array.flags.writeable else ", read-only"
+                raise ValueError(f"the array for output {item.name!r} is {array.dtype} {list(array.shape)}{writable}, expected {item.dtype} {list(shape)}")
+        return out
+
+    def _made(self, arrays: Sequence[Any], mode: StepMode, use: Callable[[Any], Tuple[bool, float]]) -> float:
+        """Makes a step and calls `use` for each event. Returns the number of the last event, for which `use` also returns True."""
+        with self._calls:
+            self._settle()
+            with self._owned(arrays, mode) as tag:
+                while True:
+                    final, number = self._take(None, tag, use)
+                    if final:
+                        return number   # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def _owned(self, arrays: Sequence[Any], mode: StepMode) -> Iterator[int]:
+        """A step of a call that waits for its end. If it does not, for example because of KeyboardInterrupt, the events are dropped later."""
         if self._pending:
             raise StateError(f"{len(self._pending)} steps and saves are not finished; take their events first")
         tag = next(self._tags)
-        self._dropped.add(tag)   # if the caller is interrupted; _until_final() removes it
+        self._boxes[tag] = collections.deque()
         try:
-            return self.submit(*inputs, mode=mode, tag=tag, **named)
-        except Exception:
-            self._dropped.discard(tag)
-            raise
-
-    def _until_final(self, tag: int) -> Iterator[Any]:
-        """The structs of the events of a step. If the caller does not wait for its end, the events are dropped later."""
-        while True:
-            event = self._take(None, tag)
-            yield event
-            if event.kind in FINAL:
-                self._dropped.discard(tag)
-                return
-
-    def _copy_outputs(self, outputs: List[Any], done: int) -> int:
-        """Copies the outputs of a micro-batch behind those of the first `done` samples. Returns the number of samples."""
-        event, count = self._event, 0
-        for i in range(event.n_outputs):
-            piece = tensor_view(event.outputs[i])
-            count = piece.shape[0]
-            if len(outputs) <= i:
-                outputs.append(np.empty((self._samples, *piece.shape[1:]), piece.dtype))
-            outputs[i][done:done + count] = piece
-        return count
+            self._own.add(tag)
+            self._queue(arrays, mode, tag)
+            yield tag
+        finally:
+            del self._boxes[tag]
 
     def submit(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, tag: Optional[int] = None, **named: Any) -> int:
         """Queues a step and returns its tag. Its events follow: poll(), events() or `async for`. The inputs must not change until then."""
         mode = StepMode(choice(StepMode, mode))
         tag = next(self._tags) if tag is None else tag
-        arrays = self._arrays(inputs, named, mode)
+        self._queue(self._arrays(inputs, named, mode), mode, tag)
+        return tag
+
+    def _queue(self, arrays: Sequence[Any], mode: StepMode, tag: int) -> None:
         wrapped = [None if a is None else Wrapped(a) for a in arrays]
         pointers = (ctypes.c_void_p * len(arrays))()
-        step = _Pending(tag, arrays)
         try:
             for i, tensor in enumerate(wrapped):
                 pointers[i] = None if tensor is None else tensor.__enter__()
             with self._lock:
-                self._pending.append(step)   # first: the library uses the arrays even if KeyboardInterrupt follows the call
-                try:
-                    check(_raw.weft_run_submit, self._ptr, pointers, len(arrays), mode, tag)
-                except Exception:
-                    self._pending.remove(step)
-                    raise
+                self._promise(_Pending(tag, arrays), _raw.weft_run_submit, pointers, len(arrays), mode, tag)
+                self._samples = _samples(arrays)
+        except Exception:
+            self._own.discard(tag)
+            raise
         finally:
             for tensor in wrapped:
                 if tensor and tensor.pointer:
                     tensor.__exit__()
-        self._samples = next((len(a) for a in arrays if a is not None), 0)
-        return tag
+
+    def _promise(self, pending: _Pending, function: Any, *arguments: Any) -> None:
+        """Makes a call after which a final event follows."""
+        self._pending.append(pending)   # first: the library uses the arrays even if KeyboardInterrupt follows the call
+        try:
+            check(function, self._ptr, *arguments)
+        except Exception:
+            self._pending.remove(pending)
+            raise
 
     def _arrays(self, inputs: Sequence[Any], named: Mapping[str, Any], mode: StepMode) -> List[Any]:
         """The arrays of all inputs of the model, in their order. Those of a forward step may be missing."""
@@ -198,13 +243,13 @@ class Run(Polled):
 
     @property
     def _busy(self) -> bool:
-        return self._starting or bool(self._pending)
+        """Whether poll() may return an event."""
+        return self._starting or bool(self._pending) or bool(self._boxes[OTHERS])
 
     def poll(self, timeout: Optional[float] = None) -> Optional[Event]:
-        """The next event, or None after `timeout` seconds or if nothing was submitted. A failure of the run is raised."""
-        self._settle()
-        event = self._take(timeout, None)
-        return None if event is None else public(event)
+        """The next event, or None after `timeout` seconds or if nothing is in progress. A failure of the run is raised."""
+        event: Optional[Event] = self._take(timeout, OTHERS, public)
+        return event
 
     def events(self) -> Iterator[Event]:
         """The events of the start, and of all steps and saves that are not finished."""
@@ -215,81 +260,114 @@ class Run(Polled):
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         """The same, in a loop of asyncio."""
-        while self._busy:
+        def look() -> Any:
             event = self.poll(0)
-            if event is None:
-                await self._readable()
-            else:
+            return event if event is not None or self._busy else False
+
+        while self._busy:
+            event = await self._wait_async(look)
+            if event:
                 yield event
 
     async def step_async(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, **named: Any) -> Event:
         """Makes a step in a loop of asyncio, and returns its final event. Only between steps."""
-        tag = self._begin(inputs, mode, named)
-        while True:
-            event = self._take(0, tag)
-            if event is None:
-                await self._readable()
-            elif event.kind in FINAL:
-                self._dropped.discard(tag)
-                return public(event)
+        mode = StepMode(choice(StepMode, mode))
+        arrays = self._arrays(inputs, named, mode)
+
+        def settled() -> Any:
+            if self._left():
+                self._look(0, NOBODY, public)
+            return None if self._left() else True
+
+        await self._wait_async(settled)
+        with self._owned(arrays, mode) as tag:
+            while True:
+                event: Event = await self._wait_async(lambda: self._take(0, tag, public))
+                if event.kind in FINAL:
+                    return event
+
+    def _left(self) -> bool:
+        """Whether there are steps whose caller was interrupted."""
+        return any(tag not in self._boxes for tag in list(self._own))
 
     def _settle(self) -> None:
-        """Waits for the end of steps whose caller was interrupted."""
-        while self._dropped:
-            self._take(None, None)
+        """Waits for the end of these steps."""
+        while self._left():
+            self._look(SLICE, NOBODY, public)
 
-    def _take(self, timeout: Optional[float], tag: Optional[int]) -> Any:
-        """The struct of the next event; it is valid until the next call. `tag`: the step of which the caller uses the events."""
+    def _take(self, timeout: Optional[float], tag: Optional[int], use: Callable[[Any], Any]) -> Any:
+        """What `use` returns for the next event with this tag; None after `timeout` seconds or if nothing is in progress. `use` gets the struct of the
+        event, which is valid during the call, or a copy."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            wait = SLICE if end is None else min(max(end - time.monotonic(), 0), SLICE)
-            with self._lock:
-                event = self._next(wait)
-                if event is not None:
-                    self._finish(event)
-                    self._taken = True
-                    if event.tag == tag or event.tag not in self._dropped:
-                        return event
-                    if event.kind in FINAL:
-                        self._dropped.discard(event.tag)
-                        return None
-                    continue
-            if not self._busy or (end is not None and time.monotonic() >= end):
-                return None
+            found = self._look(SLICE if end is None else min(max(end - time.monotonic(), 0), SLICE), tag, use)
+            if found is not None or not self._busy or (end is not None and time.monotonic() >= end):
+                return found
 
-    def _finish(self, event: Any) -> None:
-        """Drops the arrays of a finished step, and raises a failure of the run."""
-        if event.kind == EventKind.STARTED:
+    def _look(self, wait: float, tag: Optional[int], use: Callable[[Any], Any]) -> Any:
+        """The same for one event, which may be one for another call."""
+        with self._lock:
+            box = self._boxes.get(tag)
+            if box:
+                copied = box.popleft()
+                self._raise_failure(copied)
+                return use(copied)
+            event = self._next(wait)
+            if event is None:
+                return None
+            to = event.tag if event.tag in self._own else OTHERS
+            mine, found = to == tag or event.kind == EventKind.FAILED, None
+            if mine and event.kind not in FAILURES:
+                found = use(event)
+            elif not mine and to in self._boxes:
+                self._boxes[to].append(public(event))
+            self._taken = True
+            self._account(event)
+            self._wake()
+            if mine:
+                self._raise_failure(event)
+            return found
+
+    def _account(self, event: Any) -> None:
+        """Notes what is no longer in progress, and drops the arrays of a finished step."""
+        if event.kind in (EventKind.STARTED, EventKind.FAILED):
             self._starting = False
-        if event.kind == EventKind.FAILED:
-            self._starting = False
-            self._raise(event)
+        if event.kind in FAILURES:
+            self._failed = True
         if event.kind not in FINAL:
             return
+        self._own.discard(event.tag)
         for i, item in enumerate(self._pending):
             if item.tag == event.tag:
                 del self._pending[i]
                 break
         if event.kind == EventKind.DONE and event.loss:
             self.last_loss = event.loss
-        if event.kind == EventKind.ERROR:
-            self._dropped.discard(event.tag)
-            self._raise(event)
 
-    def _raise(self, event: Any) -> None:
-        self._failed = self._taken = True
-        failed = result(event)
-        raise error_of(event.status, failed.text, failed.failure) from cause_of(self._plan._ops, event.status)
+    def _raise_failure(self, event: Any) -> None:
+        """Raises the failure that an event, or its struct, tells."""
+        if event.kind in FAILURES:
+            failed = event if isinstance(event, Event) else result(event)
+            raise error_of(event.status, failed.text or "", failed.failure) from cause_of(self._plan._ops, event.status)
 
     def _nothing(self) -> None:
-        self._pending.clear()   # of a caller that was interrupted before the library had the step
-        self._dropped.clear()
+        """Drops what KeyboardInterrupt has left: a step that the library does not have, or an event that was not noted."""
+        self._starting = False
+        self._pending.clear()
+        self._own.clear()
 
     # Parameters
 
+    @contextlib.contextmanager
+    def _between(self) -> Iterator[None]:
+        """The time of a call that is possible between steps only."""
+        with self._calls:
+            self._settle()
+            with self._lock:
+                yield
+
     def _call(self, function: Any, *arguments: Any) -> int:
-        self._settle()
-        with self._lock:
+        with self._between():
             return check(function, self._ptr, *arguments)
 
     def read(self, name: str, part: Union[Part, str] = Part.VALUE, out: Optional[Any] = None) -> Any:
@@ -341,11 +419,12 @@ class Run(Polled):
         """Writes a checkpoint. With `queue` it returns the tag of the save at once, and an event of the kind SAVED follows."""
         tag = next(self._tags)
         settings = Config("weft_save_config", {"tag": tag, **options, "directory": directory, "flags": SaveFlags.QUEUE if queue else 0})
-        with self._lock:
+        if not queue:
             self._call(_raw.weft_run_save, settings.pointer)
-            if queue:
-                self._pending.append(_Pending(settings.struct.tag, ()))
-        return settings.struct.tag if queue else None
+            return None
+        with self._between():
+            self._promise(_Pending(settings.struct.tag, ()), _raw.weft_run_save, settings.pointer)
+        return int(settings.struct.tag)
 
     def load(self, checkpoint: Union[Checkpoint, Path], what: Union[Load, str] = Load.ALL) -> None:
         """Loads parameters by name; "all" also loads the optimizer state and the number of steps, "weights" does not."""

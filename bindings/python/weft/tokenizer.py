@@ -3,7 +3,7 @@ import ctypes
 from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
 from . import _raw
-from ._core import Config, Object, check, encode, new
+from ._core import Config, Object, check, encode, exact, new
 from ._types import TokenizerFlags
 from .plan import Path
 
@@ -62,7 +62,7 @@ class Tokenizer(Object):
         print the date, and refuse_specials, for messages that are not trusted."""
         config = Config("weft_chat_config", options)
         array = (_raw.weft_chat_message * len(messages))(
-            *[_raw.weft_chat_message(encode(message["role"]), encode(message["content"])) for message in messages])
+            *[_raw.weft_chat_message(encode(message["role"].encode()), encode(message["content"].encode())) for message in messages])
         expected = 256 + sum(2 * len(message.content) for message in array)
         text: bytes = _written(ctypes.c_char, expected, lambda buffer, capacity, size: check(
             _raw.weft_tokenizer_chat, self._ptr, array, len(array), config.pointer, buffer, capacity, size))
@@ -77,7 +77,7 @@ class Tokenizer(Object):
 
     def decode(self, ids: Sequence[int], skip_specials: bool = False) -> str:
         """The text of ids. Bytes that are not UTF-8 become U+FFFD."""
-        array = (ctypes.c_int32 * len(ids))(*ids)
+        array = exact(ctypes.c_int32, ids)
         flags = TokenizerFlags.SKIP_SPECIALS if skip_specials else 0
         text: bytes = _written(ctypes.c_char, 8 * len(ids) + 16, lambda buffer, capacity, size: check(
             _raw.weft_tokenizer_decode, self._ptr, array, len(array), flags, buffer, capacity, size))
