@@ -92,10 +92,8 @@ func (r *Run) LoadWeights(checkpoint *Checkpoint) error {
 }
 
 func (r *Run) load(checkpoint *Checkpoint, what C.weft_load) error {
-	checkpoint.mu.Lock()
-	defer checkpoint.mu.Unlock()
-	return r.between(func(_ *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
-		return C.weft_run_load(run, checkpoint.c, what, err)
+	return r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
+		return C.weft_run_load(run, checkpoint.borrow(own), what, err)
 	})
 }
 
@@ -121,16 +119,16 @@ func (r *Run) OptimizerDigest() (string, error) {
 // Resident returns the bytes of the tensors of a rank that are in memory; compare Plan.Bytes. Only between steps.
 func (r *Run) Resident(rank int) (int64, error) {
 	var bytes C.int64_t
-	err := r.between(func(_ *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
-		return C.weft_run_resident(run, count(rank), &bytes, err)
+	err := r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
+		return C.weft_run_resident(run, own.count("rank", rank), &bytes, err)
 	})
 	return int64(bytes), err
 }
 
 // Trace makes every rank record the times of its next jobs; 0: stop. Only between steps.
 func (r *Run) Trace(jobs int) error {
-	return r.between(func(_ *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
-		return C.weft_run_trace(run, count(jobs), err)
+	return r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
+		return C.weft_run_trace(run, own.count("jobs", jobs), err)
 	})
 }
 
@@ -143,11 +141,9 @@ func (r *Run) SaveTrace(path string) error {
 
 // Profile returns a profile with the times that the run has recorded since Trace, in at least five steps. Only between steps.
 func (r *Run) Profile(profile *Profile) (*Profile, error) {
-	profile.mu.RLock()
-	defer profile.mu.RUnlock()
 	out := &Profile{}
-	err := r.between(func(_ *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
-		return C.weft_run_profile(run, profile.c, &out.c, err)
+	err := r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
+		return C.weft_run_profile(run, profile.borrow(own), &out.c, err)
 	})
 	if err != nil {
 		return nil, err
@@ -164,14 +160,19 @@ type Checkpoint struct {
 
 // OpenCheckpoint opens a checkpoint, a safetensors file, or the latest intact checkpoint of a directory.
 func OpenCheckpoint(path string) (*Checkpoint, error) {
-	var own memory
-	defer own.free()
-	checkpoint, err := &Checkpoint{}, newError()
-	if err := failed(C.weft_checkpoint_open(own.text(path), &checkpoint.c, err), err); err != nil {
+	checkpoint := &Checkpoint{}
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_checkpoint_open(own.text(path), &checkpoint.c, err)
+	})
+	if err != nil {
 		return nil, err
 	}
 	runtime.SetFinalizer(checkpoint, (*Checkpoint).Close)
 	return checkpoint, nil
+}
+
+func (k *Checkpoint) borrow(own *memory) *C.weft_checkpoint {
+	return borrow(own, &k.mu, &k.c, "checkpoint")
 }
 
 // Close frees the checkpoint.
@@ -236,25 +237,19 @@ func (k *Checkpoint) Tensor(index int) (name string, desc Desc, dtype string) {
 
 // Digest returns the hash of a tensor; index -1: of all parameters, as Run.Digest.
 func (k *Checkpoint) Digest(index int) (string, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	var digest [33]C.char
-	err := newError()
-	if err := failed(C.weft_checkpoint_digest(k.c, C.int64_t(index), &digest[0], err), err); err != nil {
-		return "", err
-	}
-	return C.GoString(&digest[0]), nil
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_checkpoint_digest(k.borrow(own), C.int64_t(index), &digest[0], err)
+	})
+	return C.GoString(&digest[0]), err
 }
 
 // Export writes the parameters as one safetensors file. If the path ends with '/', it writes a directory that Transformers loads, with the
 // files of KeepSource.
 func (k *Checkpoint) Export(path string) error {
-	var own memory
-	defer own.free()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	err := newError()
-	return failed(C.weft_checkpoint_export(k.c, own.text(path), err), err)
+	return call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_checkpoint_export(k.borrow(own), own.text(path), err)
+	})
 }
 
 // ExportConfig configures Checkpoint.ExportAs.
@@ -273,18 +268,12 @@ func DefaultExportConfig() ExportConfig {
 
 // ExportAs is Export with another type or size of files.
 func (k *Checkpoint) ExportAs(path string, config ExportConfig) error {
-	var own memory
-	defer own.free()
-	var c C.weft_export_config
-	C.weft_export_config_init(&c, C.sizeof_weft_export_config)
-	c.dtype, c.shard_bytes = own.text(config.DType), C.uint64_t(config.ShardBytes)
-	if config.Merge {
-		c.merge = 1
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	err := newError()
-	return failed(C.weft_checkpoint_export_as(k.c, own.text(path), &c, err), err)
+	return call(func(own *memory, err *C.weft_error) C.weft_status {
+		var c C.weft_export_config
+		C.weft_export_config_init(&c, C.sizeof_weft_export_config)
+		c.dtype, c.shard_bytes, c.merge = own.text(config.DType), C.uint64_t(config.ShardBytes), flag(config.Merge)
+		return C.weft_checkpoint_export_as(k.borrow(own), own.text(path), &c, err)
+	})
 }
 
 // KeepSource copies the files of a model that are neither weights nor checkpoints into the directory "source" of a directory of checkpoints,
@@ -292,8 +281,7 @@ func (k *Checkpoint) ExportAs(path string, config ExportConfig) error {
 // CheckpointInfo.Source; "": none. tokenizer is a file tokenizer.json, or its directory, which replaces that of source; "": none. The copies
 // appear together, and replace earlier ones.
 func KeepSource(directory, source, tokenizer string) error {
-	var own memory
-	defer own.free()
-	err := newError()
-	return failed(C.weft_checkpoint_keep_source(own.text(directory), own.str(source), own.str(tokenizer), err), err)
+	return call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_checkpoint_keep_source(own.text(directory), own.str(source), own.str(tokenizer), err)
+	})
 }

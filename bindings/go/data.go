@@ -35,30 +35,29 @@ type Data struct {
 
 // OpenData opens training data. A file is refused if it is too short or contains an id that is not in the vocabulary.
 func OpenData(config DataConfig) (*Data, error) {
-	var own memory
-	defer own.free()
-	var c C.weft_data_config
-	C.weft_data_config_init(&c, C.sizeof_weft_data_config)
-	c.path, c.eval_path, c.eval_share = own.str(config.Path), own.str(config.EvalPath), C.double(config.EvalShare)
-	c.vocabulary, c.seq_len, c.width = C.int64_t(config.Vocabulary), C.int64_t(config.SeqLen), C.int64_t(config.Width)
-	if config.EndToken != nil {
-		c.end_token = C.int32_t(*config.EndToken)
-	}
-	if config.Packed {
-		c.packed = 1
-	}
-	if t := config.Tokenizer; t != nil {
-		t.mu.RLock()
-		defer t.mu.RUnlock()
-		c.tokenizer = t.c
-	}
-	data, err := &Data{}, newError()
-	if err := failed(C.weft_data_open(&c, &data.c, err), err); err != nil {
+	data := &Data{}
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		var c C.weft_data_config
+		C.weft_data_config_init(&c, C.sizeof_weft_data_config)
+		c.path, c.eval_path, c.eval_share = own.str(config.Path), own.str(config.EvalPath), C.double(config.EvalShare)
+		c.vocabulary, c.seq_len, c.width = C.int64_t(config.Vocabulary), C.int64_t(config.SeqLen), C.int64_t(config.Width)
+		c.packed = flag(config.Packed)
+		if config.EndToken != nil {
+			c.end_token = C.int32_t(*config.EndToken)
+		}
+		if config.Tokenizer != nil {
+			c.tokenizer = config.Tokenizer.borrow(own)
+		}
+		return C.weft_data_open(&c, &data.c, err)
+	})
+	if err != nil {
 		return nil, err
 	}
 	runtime.SetFinalizer(data, (*Data).Close)
 	return data, nil
 }
+
+func (d *Data) borrow(own *memory) *C.weft_data { return borrow(own, d.mu.RLocker(), &d.c, "data") }
 
 // Close frees the data.
 func (d *Data) Close() error {
@@ -75,26 +74,23 @@ func (d *Data) Close() error {
 
 // Sample fills the two inputs of a preset with samples, drawn for (seed, step, sample).
 func (d *Data) Sample(seed, step uint64, x, target *Tensor) error {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	err := newError()
-	return failed(C.weft_data_sample(d.c, C.uint64_t(seed), C.uint64_t(step), x.c, target.c, err), err)
+	return call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_data_sample(d.borrow(own), C.uint64_t(seed), C.uint64_t(step), x.c, target.c, err)
+	})
 }
 
 // Positions fills the third input of NewPacked for the windows of Sample: the position of each token in its sequence.
 func (d *Data) Positions(seed, step uint64, positions *Tensor) error {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	err := newError()
-	return failed(C.weft_data_positions(d.c, C.uint64_t(seed), C.uint64_t(step), positions.c, err), err)
+	return call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_data_positions(d.borrow(own), C.uint64_t(seed), C.uint64_t(step), positions.c, err)
+	})
 }
 
 // EvalPositions fills the third input of NewPacked for the windows of Eval.
 func (d *Data) EvalPositions(first int, positions *Tensor) error {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	err := newError()
-	return failed(C.weft_data_eval_positions(d.c, C.int64_t(first), positions.c, err), err)
+	return call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_data_eval_positions(d.borrow(own), C.int64_t(first), positions.c, err)
+	})
 }
 
 // EvalWindows returns the number of consecutive windows of held-out data; 0: there is none.
@@ -106,8 +102,7 @@ func (d *Data) EvalWindows() int {
 
 // Eval fills the two inputs with held-out windows, starting at first.
 func (d *Data) Eval(first int, x, target *Tensor) error {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	err := newError()
-	return failed(C.weft_data_eval(d.c, C.int64_t(first), x.c, target.c, err), err)
+	return call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_data_eval(d.borrow(own), C.int64_t(first), x.c, target.c, err)
+	})
 }

@@ -35,12 +35,12 @@ func (m *MeshConfig) fill(c *C.weft_mesh_config, own *memory) {
 	if m.Insecure {
 		c.flags = C.WEFT_MESH_INSECURE
 	}
-	setText(&c.endpoint, own.str(m.Endpoint))
+	setText(&c.endpoint, own.secret("the endpoint", m.Endpoint))
 	setText(&c.listen, own.str(m.Listen))
-	setText(&c.key, own.str(m.Key))
+	setText(&c.key, own.secret("the secret key", m.Key))
 	setText(&c.allow, own.str(m.Allow))
 	if m.Rank != AnyRank {
-		c.rank = C.int32_t(m.Rank)
+		c.rank = own.signed("rank", m.Rank)
 	}
 	if m.JoinTimeout != 0 {
 		c.join_timeout_ns = C.int64_t(m.JoinTimeout)
@@ -72,13 +72,14 @@ func Join(config MeshConfig) (*Mesh, error) {
 	})
 }
 
-func open(config *MeshConfig, call func(*C.weft_mesh_config, **C.weft_mesh, *C.weft_error) C.weft_status) (*Mesh, error) {
-	var own memory
-	defer own.free()
-	var c C.weft_mesh_config
-	config.fill(&c, &own)
-	mesh, err := &Mesh{}, newError()
-	if err := failed(call(&c, &mesh.c, err), err); err != nil {
+func open(config *MeshConfig, function func(*C.weft_mesh_config, **C.weft_mesh, *C.weft_error) C.weft_status) (*Mesh, error) {
+	mesh := &Mesh{}
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		var c C.weft_mesh_config
+		config.fill(&c, own)
+		return function(&c, &mesh.c, err)
+	})
+	if err != nil {
 		return nil, err
 	}
 	runtime.SetFinalizer(mesh, (*Mesh).free)
@@ -127,14 +128,12 @@ func (m *Mesh) JoinEndpoint() string {
 	return C.GoString(C.weft_mesh_join_endpoint(m.c))
 }
 
-// use calls a function with the mesh; NULL for a nil mesh.
-func (m *Mesh) use(call func(mesh *C.weft_mesh) C.weft_status) C.weft_status {
+// borrow returns NULL for a nil mesh.
+func (m *Mesh) borrow(own *memory) *C.weft_mesh {
 	if m == nil {
-		return call(nil)
+		return nil
 	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return call(m.c)
+	return borrow(own, m.mu.RLocker(), &m.c, "mesh")
 }
 
 // Serve joins the run of rank 0 and serves until the run ends. It returns nil after a normal end. plan is for a process that made the plan
@@ -153,19 +152,13 @@ func (m *Mesh) Serve(ctx context.Context, plan *Plan, ops *Model, config RunConf
 // EndedEvent or FailedEvent. Only Poll, Events and Close of the run are possible.
 func (m *Mesh) ServeNoWait(plan *Plan, ops *Model, config RunConfig) (*Run, error) {
 	run := &Run{mesh: m}
-	if plan != nil {
-		run.ops = plan.ops
-	}
-	var model *C.weft_model
-	if ops != nil {
-		ops.mu.Lock()
-		defer ops.mu.Unlock()
-		model, run.ops = ops.c, append(run.ops[:len(run.ops):len(run.ops)], ops.ops...)
-	}
-	return run.open(config, 0, func(c *C.weft_run_config, err *C.weft_error) C.weft_status {
-		return use(plan, func(plan *C.weft_plan) C.weft_status {
-			return m.use(func(mesh *C.weft_mesh) C.weft_status { return C.weft_run_join(mesh, plan, model, c, &run.c, err) })
-		})
+	return run.open(plan, config, func(own *memory, plan *C.weft_plan, c *C.weft_run_config, err *C.weft_error) C.weft_status {
+		var model *C.weft_model
+		if ops != nil {
+			model = ops.borrow(own)
+			run.ops = append(run.ops[:len(run.ops):len(run.ops)], ops.ops...)
+		}
+		return C.weft_run_join(m.borrow(own), plan, model, c, &run.c, err)
 	})
 }
 
@@ -181,12 +174,9 @@ func NewKey() (string, error) {
 
 // PublicKey returns the public key of a secret key.
 func PublicKey(secret string) (string, error) {
-	var own memory
-	defer own.free()
 	var public [C.WEFT_KEY_SIZE]C.char
-	err := newError()
-	if err := failed(C.weft_key_public(own.text(secret), &public[0], err), err); err != nil {
-		return "", err
-	}
-	return C.GoString(&public[0]), nil
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_key_public(own.secret("the secret key", secret), &public[0], err)
+	})
+	return C.GoString(&public[0]), err
 }

@@ -64,16 +64,35 @@ func (m *Model) usable() error {
 }
 
 // add makes a call that adds to the model, unless one has failed before.
-func (m *Model) add(call func(m *memory, model *C.weft_model, err *C.weft_error) C.weft_status) {
+func (m *Model) add(function func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.usable() != nil {
-		return
+	if m.usable() == nil {
+		m.err = m.made(function)
 	}
-	var own memory
-	defer own.free()
-	err := newError()
-	m.err = m.caused(failed(call(&own, m.c, err), err))
+}
+
+// call makes a call with the model that does not add to it.
+func (m *Model) call(function func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.made(function)
+}
+
+func (m *Model) made(function func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status) error {
+	if err := m.usable(); err != nil {
+		return err
+	}
+	return m.caused(call(func(own *memory, err *C.weft_error) C.weft_status { return function(own, m.c, err) }))
+}
+
+// borrow returns the model for a call of another object.
+func (m *Model) borrow(own *memory) *C.weft_model {
+	model := borrow(own, &m.mu, &m.c, "model")
+	if m.err != nil {
+		own.refuse(m.err)
+	}
+	return model
 }
 
 // Input adds an input. dims are those of one sample; the number of samples is dimension 0 of the tensors of a step, before them.
@@ -134,14 +153,11 @@ func (m *Model) Parameters() int64 {
 
 // Shape returns the type and dimensions of a value for a number of samples.
 func (m *Model) Shape(value Value, samples int) (Desc, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.usable(); err != nil {
-		return Desc{}, err
-	}
 	var desc C.weft_desc
-	err := newError()
-	if err := failed(C.weft_model_shape(m.c, value.id, C.int64_t(samples), &desc, err), err); err != nil {
+	err := m.call(func(_ *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		return C.weft_model_shape(model, value.id, C.int64_t(samples), &desc, err)
+	})
+	if err != nil {
 		return Desc{}, err
 	}
 	return fromDesc(&desc), nil
@@ -213,29 +229,17 @@ type PresetInfo struct {
 // NewPreset makes a model by name, NAME[:key=value,...]: "mlp", "gpt-nano" or "gpt2"; weft-train(1) lists the keys. seqLen is the number of
 // tokens per sample; 0 is the whole context. An mlp without a number of layers has at least stages layers.
 func NewPreset(text string, seqLen, stages int) (*Model, PresetInfo, error) {
-	var own memory
-	defer own.free()
-	m, err := &Model{}, newError()
-	c := C.weft_preset_info{size: C.sizeof_weft_preset_info}
-	status := C.weft_model_preset(own.str(text), C.int64_t(seqLen), count(stages), &m.c, &c, err)
-	if err := failed(status, err); err != nil {
-		return nil, PresetInfo{}, err
-	}
-	return m.preset(c)
+	return preset(func(own *memory, model **C.weft_model, info *C.weft_preset_info, err *C.weft_error) C.weft_status {
+		return C.weft_model_preset(own.str(text), C.int64_t(seqLen), own.count("stages", stages), model, info, err)
+	})
 }
 
 // NewPacked makes a preset with tokens for packed samples: a model with the same parameters in which a sample has several sequences, one after
 // another. It has a third input, "positions" (I32 [1, SeqLen]): that of each token in its sequence, from 0. Targets of padding are -1.
 func NewPacked(text string, seqLen, stages int) (*Model, PresetInfo, error) {
-	var own memory
-	defer own.free()
-	m, err := &Model{}, newError()
-	c := C.weft_preset_info{size: C.sizeof_weft_preset_info}
-	status := C.weft_model_packed(own.str(text), C.int64_t(seqLen), count(stages), &m.c, &c, err)
-	if err := failed(status, err); err != nil {
-		return nil, PresetInfo{}, err
-	}
-	return m.preset(c)
+	return preset(func(own *memory, model **C.weft_model, info *C.weft_preset_info, err *C.weft_error) C.weft_status {
+		return C.weft_model_packed(own.str(text), C.int64_t(seqLen), own.count("stages", stages), model, info, err)
+	})
 }
 
 // DecoderConfig is the cache of a decoder.
@@ -249,22 +253,15 @@ type DecoderConfig struct {
 // forward steps. A sample is a token. Inputs, all I32 [1, 1]: "tokens"; "positions", of each in its sequence, from 0; "sequences", from 0, or -1
 // for a sample without a sequence. Output: logits.
 func NewDecoder(text string, config DecoderConfig) (*Model, PresetInfo, error) {
-	var own memory
-	defer own.free()
-	m, err := &Model{}, newError()
-	var given C.weft_decoder_config
-	C.weft_decoder_config_init(&given, C.sizeof_weft_decoder_config)
-	given.flags = C.uint32_t(config.Flags)
-	if config.Sequences != 0 {
-		given.sequences = C.int64_t(config.Sequences)
-	}
-	given.context = C.int64_t(config.Context)
-	c := C.weft_preset_info{size: C.sizeof_weft_preset_info}
-	status := C.weft_model_decoder(own.str(text), &given, &m.c, &c, err)
-	if err := failed(status, err); err != nil {
-		return nil, PresetInfo{}, err
-	}
-	return m.preset(c)
+	return preset(func(own *memory, model **C.weft_model, info *C.weft_preset_info, err *C.weft_error) C.weft_status {
+		var c C.weft_decoder_config
+		C.weft_decoder_config_init(&c, C.sizeof_weft_decoder_config)
+		c.flags, c.context = C.uint32_t(config.Flags), C.int64_t(config.Context)
+		if config.Sequences != 0 {
+			c.sequences = C.int64_t(config.Sequences)
+		}
+		return C.weft_model_decoder(own.str(text), &c, model, info, err)
+	})
 }
 
 // AdapterConfig describes adapters of low rank.
@@ -277,31 +274,33 @@ type AdapterConfig struct {
 // Adapt makes a copy of a model in which linear nodes have adapters, the parameters NAME.lora_A.weight and NAME.lora_B.weight. The copy cannot be
 // changed. Groups of a plan select what is trained.
 func (m *Model) Adapt(config AdapterConfig) (*Model, error) {
-	var own memory
-	defer own.free()
-	var given C.weft_adapter_config
-	C.weft_adapter_config_init(&given, C.sizeof_weft_adapter_config)
-	if config.Rank != 0 {
-		given.rank = count(config.Rank)
-	}
-	if config.Alpha != 0 {
-		given.alpha = C.double(config.Alpha)
-	}
-	given.targets, given.n_targets = array(&own, config.Targets, own.str), count(len(config.Targets))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.usable(); err != nil {
-		return nil, err
-	}
-	out, err := &Model{ops: m.ops}, newError()
-	if err := failed(C.weft_model_adapt(m.c, &given, &out.c, err), err); err != nil {
+	out := &Model{}
+	err := m.call(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		var c C.weft_adapter_config
+		C.weft_adapter_config_init(&c, C.sizeof_weft_adapter_config)
+		if config.Rank != 0 {
+			c.rank = own.count("rank", config.Rank)
+		}
+		if config.Alpha != 0 {
+			c.alpha = C.double(config.Alpha)
+		}
+		c.targets, c.n_targets = array(own, config.Targets, own.str), count(len(config.Targets))
+		out.ops = m.ops
+		return C.weft_model_adapt(model, &c, &out.c, err)
+	})
+	if err != nil {
 		return nil, err
 	}
 	runtime.SetFinalizer(out, (*Model).Close)
 	return out, nil
 }
 
-func (m *Model) preset(c C.weft_preset_info) (*Model, PresetInfo, error) {
+func preset(make func(*memory, **C.weft_model, *C.weft_preset_info, *C.weft_error) C.weft_status) (*Model, PresetInfo, error) {
+	m, c := &Model{}, C.weft_preset_info{size: C.sizeof_weft_preset_info}
+	err := call(func(own *memory, err *C.weft_error) C.weft_status { return make(own, &m.c, &c, err) })
+	if err != nil {
+		return nil, PresetInfo{}, err
+	}
 	runtime.SetFinalizer(m, (*Model).Close)
 	return m, PresetInfo{c.tokens != 0, int(c.vocabulary), int(c.context), int(c.seq_len), int(c.width), C.GoString(c.text)}, nil
 }

@@ -44,11 +44,11 @@ func (m *Model) Add(node Node) (out Value) {
 		c.flags, c.name, c.op, c.axis_name = C.uint32_t(node.Flags), own.str(node.Name), own.str(node.Op), own.str(node.AxisName)
 		c.inputs = array(own, node.Inputs, func(v Value) C.weft_value { return v.id })
 		c.params = array(own, node.Params, func(p Param) C.weft_param { return p.id })
-		c.coordinates = array(own, node.Coordinates, func(n int) C.int32_t { return C.int32_t(n) })
+		c.coordinates = array(own, node.Coordinates, func(n int) C.int32_t { return own.signed("a coordinate", n) })
 		c.frequencies = array(own, node.Frequencies, func(f float32) C.float { return C.float(f) })
 		c.n_frequencies = count(len(node.Frequencies))
 		c.n_inputs, c.n_params, c.n_coordinates = count(len(node.Inputs)), count(len(node.Params)), count(len(node.Coordinates))
-		c.axis, c.heads, c.begin, c.end = C.int32_t(node.Axis), C.int32_t(node.Heads), C.int64_t(node.Begin), C.int64_t(node.End)
+		c.axis, c.heads, c.begin, c.end = own.signed("axis", node.Axis), own.signed("heads", node.Heads), C.int64_t(node.Begin), C.int64_t(node.End)
 		c.factor, c.cap, c.n_dims = C.double(node.Factor), C.double(node.Cap), count(len(node.Dims))
 		for i := 0; i < len(node.Dims) && i < MaxDims; i++ {
 			c.dims[i] = C.int64_t(node.Dims[i])
@@ -104,7 +104,7 @@ func (m *Model) Embedding(name string, ids Value, rows, width int, flags NodeFla
 // Attention adds attention over queries, keys and values, which are side by side in the last dimension of qkv. flags: 0 or Causal.
 func (m *Model) Attention(qkv Value, heads int, flags NodeFlags) (out Value) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_attention(model, nil, qkv.id, C.int32_t(heads), C.uint32_t(flags), &out.id, err)
+		return C.weft_model_add_attention(model, nil, qkv.id, own.signed("heads", heads), C.uint32_t(flags), &out.id, err)
 	})
 	return out
 }
@@ -120,7 +120,7 @@ func (m *Model) Dropout(x Value, probability float64) (out Value) {
 // Axis makes the model an SPMD program, which every coordinate of the axis executes; weft_model_add_axis(3) describes it.
 func (m *Model) Axis(name string, size int) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_axis(model, own.str(name), count(size), err)
+		return C.weft_model_add_axis(model, own.str(name), own.count("size", size), err)
 	})
 }
 
@@ -134,21 +134,21 @@ const Drop CutFlags = C.WEFT_CUT_DROP
 // samples, which cannot be cut.
 func (m *Model) CutInput(input Value, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_input(model, input.id, count(dim), own.str(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_input(model, input.id, own.count("dim", dim), own.str(axis), C.uint32_t(flags), err)
 	})
 }
 
 // CutParam cuts a dimension of a parameter, as CutInput.
 func (m *Model) CutParam(param Param, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_param(model, param.id, count(dim), own.str(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_param(model, param.id, own.count("dim", dim), own.str(axis), C.uint32_t(flags), err)
 	})
 }
 
 // CutOutput cuts a dimension of an output, as CutInput.
 func (m *Model) CutOutput(output Value, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_output(model, output.id, count(dim), own.str(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_output(model, output.id, own.count("dim", dim), own.str(axis), C.uint32_t(flags), err)
 	})
 }
 

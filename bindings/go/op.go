@@ -97,7 +97,7 @@ func (m *Model) AddOp(definition Op) {
 		var c C.weft_op
 		C.weft_op_init(&c, C.sizeof_weft_op)
 		c.name = own.str(definition.Name)
-		setCount(&c.version, definition.Version)
+		own.setCount(&c.version, "version", definition.Version)
 		if definition.BackwardReads != 0 {
 			c.backward_reads = C.uint32_t(definition.BackwardReads)
 		}

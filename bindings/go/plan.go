@@ -18,64 +18,44 @@ type Plan struct {
 	shapes
 }
 
-// newPlan is called with model.mu held.
-func newPlan(c *C.weft_plan, model *Model) *Plan {
-	p := &Plan{c: c, ops: model.ops, shapes: model.shapes()}
+// plan makes a plan of the model.
+func (m *Model) plan(make func(own *memory, model *C.weft_model, plan **C.weft_plan, err *C.weft_error) C.weft_status) (*Plan, error) {
+	p := &Plan{}
+	err := m.call(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		status := make(own, model, &p.c, err)
+		p.ops, p.shapes = m.ops, m.shapes()
+		return status
+	})
+	if err != nil {
+		return nil, err
+	}
 	runtime.SetFinalizer(p, (*Plan).Close)
-	return p
+	return p, nil
 }
 
 // NewPlan cuts the model into stages, makes a schedule, checks that it cannot deadlock, and lays out all memory. The model cannot be changed
 // after the first successful NewPlan, LoadPlan, Compare or NewProfile.
 func NewPlan(model *Model, config PlanConfig) (*Plan, error) {
-	var plan *C.weft_plan
-	err := model.configured(&config, func(m *C.weft_model, c *C.weft_plan_config, err *C.weft_error) C.weft_status {
-		return C.weft_plan_new(m, c, &plan, err)
+	return model.plan(func(own *memory, m *C.weft_model, plan **C.weft_plan, err *C.weft_error) C.weft_status {
+		var c C.weft_plan_config
+		config.fill(&c, own)
+		return C.weft_plan_new(m, &c, plan, err)
 	})
-	if err != nil {
-		return nil, err
-	}
-	model.mu.Lock()
-	defer model.mu.Unlock()
-	return newPlan(plan, model), nil
-}
-
-// configured makes a call with the model and a configuration.
-func (m *Model) configured(config *PlanConfig, call func(*C.weft_model, *C.weft_plan_config, *C.weft_error) C.weft_status) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.usable(); err != nil {
-		return err
-	}
-	if err := config.checkSpeeds(); err != nil {
-		return err
-	}
-	var own memory
-	defer own.free()
-	var c C.weft_plan_config
-	config.fill(&c, &own)
-	err := newError()
-	status := call(m.c, &c, err)
-	runtime.KeepAlive(config.Profile)
-	runtime.KeepAlive(config.Cluster)
-	return m.caused(failed(status, err))
 }
 
 // LoadPlan makes the same plan for the same model from a file of Plan.Save.
 func LoadPlan(model *Model, path string) (*Plan, error) {
-	model.mu.Lock()
-	defer model.mu.Unlock()
-	if err := model.usable(); err != nil {
-		return nil, err
+	return model.plan(func(own *memory, m *C.weft_model, plan **C.weft_plan, err *C.weft_error) C.weft_status {
+		return C.weft_plan_load(m, own.str(path), plan, err)
+	})
+}
+
+// borrow returns NULL for a nil plan.
+func (p *Plan) borrow(own *memory) *C.weft_plan {
+	if p == nil {
+		return nil
 	}
-	var own memory
-	defer own.free()
-	var plan *C.weft_plan
-	err := newError()
-	if err := model.caused(failed(C.weft_plan_load(model.c, own.str(path), &plan, err), err)); err != nil {
-		return nil, err
-	}
-	return newPlan(plan, model), nil
+	return borrow(own, p.mu.RLocker(), &p.c, "plan")
 }
 
 // Close frees the plan. A run that was started with it remains valid.
@@ -91,23 +71,20 @@ func (p *Plan) Close() error {
 	return nil
 }
 
-// use calls a function with the plan; NULL after Close, which the library refuses.
-func use[T any](p *Plan, call func(plan *C.weft_plan) T) T {
+// use calls a function with the plan; NULL after Close, for which the library returns 0.
+func use[T any](p *Plan, function func(plan *C.weft_plan) T) T {
 	if p == nil {
-		return call(nil)
+		return function(nil)
 	}
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return call(p.c)
+	return function(p.c)
 }
 
 // Save writes the inputs of the plan (first nodes of stages, schedule, sizes, settings) as JSON, and replaces the file at path.
 func (p *Plan) Save(path string) error {
-	return use(p, func(plan *C.weft_plan) error {
-		var own memory
-		defer own.free()
-		err := newError()
-		return failed(C.weft_plan_save(plan, own.str(path), err), err)
+	return call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_plan_save(p.borrow(own), own.str(path), err)
 	})
 }
 

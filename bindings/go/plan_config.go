@@ -152,7 +152,8 @@ func (p *PlanConfig) fill(c *C.weft_plan_config, own *memory) {
 	optimizer := (*C.weft_optimizer)(own.bytes(C.sizeof_weft_optimizer))
 	p.Optimizer.fill(optimizer)
 	c.optimizer = optimizer
-	p.fillSizes(c)
+	p.checkSpeeds(own)
+	p.fillSizes(c, own)
 	setText(&c.schedule, own.str(p.Schedule))
 	setText(&c.schedule_text, own.str(p.ScheduleText))
 	setText(&c.recompute, own.str(p.Recompute))
@@ -164,20 +165,20 @@ func (p *PlanConfig) fill(c *C.weft_plan_config, own *memory) {
 	c.cuts, c.n_cuts = array(own, p.Cuts, own.str), count(len(p.Cuts))
 	c.speeds = array(own, p.Speeds, func(x float64) C.double { return C.double(x) })
 	c.axes, c.n_axes = array(own, p.Axes, func(a Axis) C.weft_axis {
-		return C.weft_axis{name: own.str(a.Name), size: count(a.Size)}
+		return C.weft_axis{name: own.str(a.Name), size: own.count("size", a.Size)}
 	}), count(len(p.Axes))
 	c.groups = array(own, p.Groups, func(g ParameterGroup) C.weft_parameter_group { return g.toC(own) })
 	c.n_groups = count(len(p.Groups))
 	if p.Profile != nil {
-		c.profile = p.Profile.c
+		c.profile = p.Profile.borrow(own)
 	}
 	if p.Cluster != nil {
-		c.cluster = p.Cluster.c
+		c.cluster = borrow(own, p.Cluster.mu.RLocker(), &p.Cluster.c, "cluster")
 	}
 }
 
 // The library reads one speed for each rank.
-func (p *PlanConfig) checkSpeeds() error {
+func (p *PlanConfig) checkSpeeds(own *memory) {
 	ranks := 1
 	if p.Ranks != 0 {
 		ranks = p.Ranks
@@ -188,23 +189,22 @@ func (p *PlanConfig) checkSpeeds() error {
 		}
 		ranks *= axis.Size
 	}
-	if len(p.Speeds) == 0 || len(p.Speeds) == ranks {
-		return nil
+	if len(p.Speeds) != 0 && len(p.Speeds) != ranks {
+		own.refuse(&Error{Status: EINVAL, Text: fmt.Sprintf("there are %d speeds, expected one for each of %d ranks", len(p.Speeds), ranks)})
 	}
-	return &Error{Status: EINVAL, Text: fmt.Sprintf("there are %d speeds, expected one for each of %d ranks", len(p.Speeds), ranks)}
 }
 
-func (p *PlanConfig) fillSizes(c *C.weft_plan_config) {
-	setCount(&c.ranks, p.Ranks)
-	setCount(&c.micro_batches, p.MicroBatches)
-	setCount(&c.micro_batch_size, p.MicroBatchSize)
-	setCount(&c.short_size, p.ShortSize)
-	setCount(&c.chunks, p.Chunks)
-	setCount(&c.group, p.Group)
-	setCount(&c.warm_up, p.WarmUp)
-	setCount(&c.segment, p.Segment)
-	setCount(&c.gradient_groups, p.GradientGroups)
-	setCount(&c.tensor, p.Tensor)
+func (p *PlanConfig) fillSizes(c *C.weft_plan_config, own *memory) {
+	own.setCount(&c.ranks, "ranks", p.Ranks)
+	own.setCount(&c.micro_batches, "micro_batches", p.MicroBatches)
+	own.setCount(&c.micro_batch_size, "micro_batch_size", p.MicroBatchSize)
+	own.setCount(&c.short_size, "short_size", p.ShortSize)
+	own.setCount(&c.chunks, "chunks", p.Chunks)
+	own.setCount(&c.group, "group", p.Group)
+	own.setCount(&c.warm_up, "warm_up", p.WarmUp)
+	own.setCount(&c.segment, "segment", p.Segment)
+	own.setCount(&c.gradient_groups, "gradient_groups", p.GradientGroups)
+	own.setCount(&c.tensor, "tensor", p.Tensor)
 	if p.Split != 0 {
 		c.split = C.weft_split(p.Split)
 	}

@@ -51,8 +51,10 @@ type Candidate struct {
 // Compare plans and simulates a step for each of several candidates; weft_plan_compare(3) describes which.
 func Compare(model *Model, config PlanConfig) ([]Candidate, error) {
 	var comparison *C.weft_comparison
-	err := model.configured(&config, func(m *C.weft_model, c *C.weft_plan_config, err *C.weft_error) C.weft_status {
-		return C.weft_plan_compare(m, c, &comparison, err)
+	err := model.call(func(own *memory, m *C.weft_model, err *C.weft_error) C.weft_status {
+		var c C.weft_plan_config
+		config.fill(&c, own)
+		return C.weft_plan_compare(m, &c, &comparison, err)
 	})
 	if err != nil {
 		return nil, err
@@ -102,10 +104,11 @@ type LinkPrediction struct {
 
 // Simulate simulates a step in the engine of a run. timeline records when every job runs, for Prediction.SaveTrace.
 func (p *Plan) Simulate(timeline bool) (*Prediction, error) {
-	out, err := &Prediction{}, newError()
-	flags := flag(timeline) * C.WEFT_PREDICT_TIMELINE
-	status := use(p, func(plan *C.weft_plan) C.weft_status { return C.weft_plan_simulate(plan, flags, &out.c, err) })
-	if err := failed(status, err); err != nil {
+	out := &Prediction{}
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_plan_simulate(p.borrow(own), flag(timeline)*C.WEFT_PREDICT_TIMELINE, &out.c, err)
+	})
+	if err != nil {
 		return nil, err
 	}
 	runtime.SetFinalizer(out, (*Prediction).Close)
@@ -128,12 +131,9 @@ func (p *Plan) Simulate(timeline bool) (*Prediction, error) {
 
 // SaveTrace writes the timeline in the format of Run.SaveTrace, so that both can be compared.
 func (p *Prediction) SaveTrace(path string) error {
-	var own memory
-	defer own.free()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err := newError()
-	return failed(C.weft_prediction_save_trace(p.c, own.text(path), err), err)
+	return call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_prediction_save_trace(borrow(own, &p.mu, &p.c, "prediction"), own.text(path), err)
+	})
 }
 
 // Close frees the timeline. The fields remain valid.

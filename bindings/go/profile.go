@@ -28,22 +28,18 @@ type Profile struct {
 
 // NewProfile runs every kernel of the model on random data. The model cannot be changed afterwards.
 func NewProfile(model *Model, config ProfileConfig) (*Profile, error) {
-	model.mu.Lock()
-	defer model.mu.Unlock()
-	if err := model.usable(); err != nil {
-		return nil, err
-	}
-	var c C.weft_profile_config
-	C.weft_profile_config_init(&c, C.sizeof_weft_profile_config)
-	setCount(&c.micro_batch_size, config.MicroBatchSize)
-	setCount(&c.repeats, config.Repeats)
-	setCount(&c.threads, config.Threads)
-	var own memory
-	defer own.free()
-	setText(&c.precision, own.str(config.Precision))
-	setText(&c.f32_nodes, own.str(config.F32Nodes))
-	profile, err := &Profile{}, newError()
-	if err := model.caused(failed(C.weft_profile_new(model.c, &c, &profile.c, err), err)); err != nil {
+	profile := &Profile{}
+	err := model.call(func(own *memory, m *C.weft_model, err *C.weft_error) C.weft_status {
+		var c C.weft_profile_config
+		C.weft_profile_config_init(&c, C.sizeof_weft_profile_config)
+		own.setCount(&c.micro_batch_size, "micro_batch_size", config.MicroBatchSize)
+		own.setCount(&c.repeats, "repeats", config.Repeats)
+		own.setCount(&c.threads, "threads", config.Threads)
+		setText(&c.precision, own.str(config.Precision))
+		setText(&c.f32_nodes, own.str(config.F32Nodes))
+		return C.weft_profile_new(m, &c, &profile.c, err)
+	})
+	if err != nil {
 		return nil, err
 	}
 	runtime.SetFinalizer(profile, (*Profile).Close)
@@ -52,14 +48,19 @@ func NewProfile(model *Model, config ProfileConfig) (*Profile, error) {
 
 // LoadProfile reads a file of Profile.Save.
 func LoadProfile(path string) (*Profile, error) {
-	var own memory
-	defer own.free()
-	profile, err := &Profile{}, newError()
-	if err := failed(C.weft_profile_load(own.text(path), &profile.c, err), err); err != nil {
+	profile := &Profile{}
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_profile_load(own.text(path), &profile.c, err)
+	})
+	if err != nil {
 		return nil, err
 	}
 	runtime.SetFinalizer(profile, (*Profile).Close)
 	return profile, nil
+}
+
+func (p *Profile) borrow(own *memory) *C.weft_profile {
+	return borrow(own, p.mu.RLocker(), &p.c, "profile")
 }
 
 // Close frees the profile.
@@ -77,12 +78,9 @@ func (p *Profile) Close() error {
 
 // Save writes the profile as JSON and replaces the file at path.
 func (p *Profile) Save(path string) error {
-	var own memory
-	defer own.free()
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	err := newError()
-	return failed(C.weft_profile_save(p.c, own.text(path), err), err)
+	return call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_profile_save(p.borrow(own), own.text(path), err)
+	})
 }
 
 // NodeTimes is the medians of a node for one micro-batch, and the size of its results.
@@ -114,10 +112,11 @@ type Cluster struct {
 
 // LoadCluster reads a cluster file.
 func LoadCluster(path string) (*Cluster, error) {
-	var own memory
-	defer own.free()
-	cluster, err := &Cluster{}, newError()
-	if err := failed(C.weft_cluster_load(own.text(path), &cluster.c, err), err); err != nil {
+	cluster := &Cluster{}
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_cluster_load(own.text(path), &cluster.c, err)
+	})
+	if err != nil {
 		return nil, err
 	}
 	runtime.SetFinalizer(cluster, (*Cluster).Close)

@@ -1,7 +1,6 @@
 package weft
 
 /*
-#include <stdlib.h>
 #include <weft.h>
 */
 import "C"
@@ -10,7 +9,6 @@ import (
 	"context"
 	"runtime"
 	"sync"
-	"unsafe"
 )
 
 // Mode is what a step does.
@@ -79,28 +77,27 @@ func StartNoWait(plan *Plan, mesh *Mesh, config RunConfig) (*Run, error) {
 
 func start(plan *Plan, mesh *Mesh, config RunConfig, flags C.uint32_t) (*Run, error) {
 	run := &Run{computes: mesh == nil && config.Threads == 0, mesh: mesh}
-	if plan != nil {
-		run.ops, run.shapes = plan.ops, plan.shapes
-	}
-	return run.open(config, flags, func(c *C.weft_run_config, err *C.weft_error) C.weft_status {
-		return use(plan, func(plan *C.weft_plan) C.weft_status {
-			return mesh.use(func(mesh *C.weft_mesh) C.weft_status { return C.weft_run_start(plan, mesh, c, &run.c, err) })
-		})
+	return run.open(plan, config, func(own *memory, plan *C.weft_plan, c *C.weft_run_config, err *C.weft_error) C.weft_status {
+		c.flags = flags
+		return C.weft_run_start(plan, mesh.borrow(own), c, &run.c, err)
 	})
 }
 
 // open makes the call that sets r.c.
-func (r *Run) open(config RunConfig, flags C.uint32_t, call func(*C.weft_run_config, *C.weft_error) C.weft_status) (*Run, error) {
-	c, err := &C.weft_run_config{}, newError()
-	C.weft_run_config_init(c, C.sizeof_weft_run_config)
-	setCount(&c.threads, config.Threads)
-	c.flags = flags
-	if config.WeightsDir != "" {
-		c.weights_dir = C.CString(config.WeightsDir)
-		defer C.free(unsafe.Pointer(c.weights_dir))
-	}
-	r.log = setLog(c, config)
-	if err := caused(r.ops, failed(call(c, err), err)); err != nil {
+func (r *Run) open(plan *Plan, config RunConfig, start func(*memory, *C.weft_plan, *C.weft_run_config, *C.weft_error) C.weft_status) (*Run, error) {
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		var c C.weft_run_config
+		C.weft_run_config_init(&c, C.sizeof_weft_run_config)
+		own.setCount(&c.threads, "threads", config.Threads)
+		c.weights_dir = own.str(config.WeightsDir)
+		borrowed := plan.borrow(own)
+		if plan != nil {
+			r.ops, r.shapes = plan.ops, plan.shapes
+		}
+		r.log = setLog(&c, config)
+		return start(own, borrowed, &c, err)
+	})
+	if err = caused(r.ops, err); err != nil {
 		r.log.free()
 		return nil, err
 	}
@@ -153,7 +150,7 @@ func (r *Run) Close() error {
 }
 
 // between makes a call that is possible between steps only. It waits for a step that Step has left.
-func (r *Run) between(call func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status) error {
+func (r *Run) between(function func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status) error {
 	select {
 	case r.waiting <- struct{}{}:
 		err := r.settle(context.Background())
@@ -163,32 +160,28 @@ func (r *Run) between(call func(own *memory, run *C.weft_run, err *C.weft_error)
 		}
 	default: // another goroutine takes the events; if there is a step, the library refuses the call
 	}
-	return r.call(call)
+	return r.call(function)
 }
 
 // call makes a call of the library with the run.
-func (r *Run) call(call func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status) error {
-	var own memory
-	defer own.free()
-	err := newError()
+func (r *Run) call(function func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.made(function)
+}
+
+func (r *Run) made(function func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status) error {
 	if r.c == nil {
 		return errClosed
 	}
-	return r.failed(call(&own, r.c, err), err)
-}
-
-// failed returns the error of a call with the failure of the run, if it has one. r.mu is held.
-func (r *Run) failed(status C.weft_status, err *C.weft_error) error {
-	out := caused(r.ops, failed(status, err))
-	if e, ok := out.(*Error); ok {
+	err := caused(r.ops, call(func(own *memory, err *C.weft_error) C.weft_status { return function(own, r.c, err) }))
+	if e, ok := err.(*Error); ok {
 		failure := C.weft_failure{size: C.sizeof_weft_failure}
 		if C.weft_run_failure(r.c, &failure) == 1 {
 			e.Failure = fromFailure(&failure)
 		}
 	}
-	return out
+	return err
 }
 
 // Submit submits one step: all samples of all inputs, in the order in which the inputs were added to the model. The run keeps the tensors

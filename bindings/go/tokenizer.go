@@ -1,7 +1,6 @@
 package weft
 
 /*
-#include <stdlib.h>
 #include <weft.h>
 */
 import "C"
@@ -29,26 +28,29 @@ type Tokenizer struct {
 
 // OpenTokenizer opens tokenizer.json of Hugging Face's tokenizers, or that of a directory.
 func OpenTokenizer(path string) (*Tokenizer, error) {
-	var own memory
-	defer own.free()
-	t, err := &Tokenizer{}, newError()
-	return t.opened(C.weft_tokenizer_open(own.text(path), &t.c, err), err)
+	return openTokenizer(func(own *memory, t **C.weft_tokenizer, err *C.weft_error) C.weft_status {
+		return C.weft_tokenizer_open(own.text(path), t, err)
+	})
 }
 
 // ParseTokenizer reads the content of such a file.
 func ParseTokenizer(json []byte) (*Tokenizer, error) {
-	var own memory
-	defer own.free()
-	t, err := &Tokenizer{}, newError()
-	return t.opened(C.weft_tokenizer_parse(own.text(string(json)), C.size_t(len(json)), &t.c, err), err)
+	return openTokenizer(func(own *memory, t **C.weft_tokenizer, err *C.weft_error) C.weft_status {
+		return C.weft_tokenizer_parse(own.content(string(json)), C.size_t(len(json)), t, err)
+	})
 }
 
-func (t *Tokenizer) opened(status C.weft_status, err *C.weft_error) (*Tokenizer, error) {
-	if err := failed(status, err); err != nil {
+func openTokenizer(open func(*memory, **C.weft_tokenizer, *C.weft_error) C.weft_status) (*Tokenizer, error) {
+	t := &Tokenizer{}
+	if err := call(func(own *memory, err *C.weft_error) C.weft_status { return open(own, &t.c, err) }); err != nil {
 		return nil, err
 	}
 	runtime.SetFinalizer(t, (*Tokenizer).Close)
 	return t, nil
+}
+
+func (t *Tokenizer) borrow(own *memory) *C.weft_tokenizer {
+	return borrow(own, t.mu.RLocker(), &t.c, "tokenizer")
 }
 
 // Close frees the tokenizer.
@@ -73,11 +75,11 @@ func (t *Tokenizer) Vocabulary() int {
 
 // ID returns the id of a token as the file writes it.
 func (t *Tokenizer) ID(token string) (id int32, ok bool) {
-	var own memory
-	defer own.free()
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	id = int32(C.weft_tokenizer_id(t.c, own.text(token)))
+	id = -1
+	_ = call(func(own *memory, _ *C.weft_error) C.weft_status {
+		id = int32(C.weft_tokenizer_id(t.borrow(own), own.text(token)))
+		return 0
+	})
 	return id, id >= 0
 }
 
@@ -90,22 +92,30 @@ func (t *Tokenizer) Token(id int32) (token string, special bool) {
 }
 
 // Encode returns the ids of a text.
-func (t *Tokenizer) Encode(text string, flags EncodeFlags) ([]int32, error) {
-	var own memory
-	defer own.free()
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	c, size := own.text(text), C.size_t(len(text)/2+16)
+func (t *Tokenizer) Encode(text string, flags EncodeFlags) (ids []int32, err error) {
+	err = call(func(own *memory, err *C.weft_error) C.weft_status {
+		tokenizer, c := t.borrow(own), own.content(text)
+		return fill(&ids, len(text)/2+16, func(first unsafe.Pointer, room C.size_t, size *C.size_t) C.weft_status {
+			return C.weft_tokenizer_encode(tokenizer, c, C.size_t(len(text)), C.uint32_t(flags), (*C.int32_t)(first), room, size, err)
+		})
+	})
+	return ids, err
+}
+
+// fill makes a slice of what a function writes. The function sets the number of elements, for which the room may be too small.
+func fill[T any](out *[]T, room int, write func(first unsafe.Pointer, room C.size_t, size *C.size_t) C.weft_status) C.weft_status {
 	for {
-		ids, err := make([]int32, size), newError()
-		status := C.weft_tokenizer_encode(t.c, c, C.size_t(len(text)), C.uint32_t(flags), (*C.int32_t)(unsafe.Pointer(&ids[0])),
-			C.size_t(len(ids)), &size, err)
-		if err := failed(status, err); err != nil {
-			return nil, err
+		all := make([]T, room)
+		size := C.size_t(room)
+		status := write(unsafe.Pointer(&all[0]), size, &size)
+		if status < 0 {
+			return status
 		}
-		if int(size) <= len(ids) {
-			return ids[:size], nil
+		if int(size) <= room {
+			*out = all[:size]
+			return status
 		}
+		room = int(size)
 	}
 }
 
@@ -124,58 +134,38 @@ type ChatConfig struct {
 
 // Chat renders a conversation with the chat template of the model. Encode the text without AddSpecials: the template has added them.
 func (t *Tokenizer) Chat(messages []ChatMessage, config ChatConfig) (string, error) {
-	var own memory
-	defer own.free()
-	var c C.weft_chat_config
-	C.weft_chat_config_init(&c, C.sizeof_weft_chat_config)
-	if config.NoGenerationPrompt {
-		c.add_generation_prompt = 0
-	}
-	if config.RefuseSpecials {
-		c.refuse_specials = 1
-	}
-	if !config.LocalTime.IsZero() {
-		_, offset := config.LocalTime.Zone()
-		c.local_time_ns = C.int64_t(config.LocalTime.UnixNano() + int64(offset)*int64(time.Second))
-	}
-	size := C.size_t(256)
-	all := array(&own, messages, func(message ChatMessage) C.weft_chat_message {
-		size += C.size_t(2 * len(message.Content))
-		return C.weft_chat_message{role: own.text(message.Role), content: own.text(message.Content)}
+	var text []byte
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		var c C.weft_chat_config
+		C.weft_chat_config_init(&c, C.sizeof_weft_chat_config)
+		c.add_generation_prompt, c.refuse_specials = flag(!config.NoGenerationPrompt), flag(config.RefuseSpecials)
+		if !config.LocalTime.IsZero() {
+			_, offset := config.LocalTime.Zone()
+			c.local_time_ns = C.int64_t(config.LocalTime.UnixNano() + int64(offset)*int64(time.Second))
+		}
+		room := 256
+		all := array(own, messages, func(message ChatMessage) C.weft_chat_message {
+			room += 2 * len(message.Content)
+			return C.weft_chat_message{role: own.text(message.Role), content: own.text(message.Content)}
+		})
+		tokenizer := t.borrow(own)
+		return fill(&text, room, func(first unsafe.Pointer, room C.size_t, size *C.size_t) C.weft_status {
+			return C.weft_tokenizer_chat(tokenizer, all, C.size_t(len(messages)), &c, (*C.char)(first), room, size, err)
+		})
 	})
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	for {
-		text, err := make([]byte, size), newError()
-		status := C.weft_tokenizer_chat(t.c, all, C.size_t(len(messages)), &c, (*C.char)(unsafe.Pointer(&text[0])), C.size_t(len(text)),
-			&size, err)
-		if err := failed(status, err); err != nil {
-			return "", err
-		}
-		if int(size) <= len(text) {
-			return string(text[:size]), nil
-		}
-	}
+	return string(text), err
 }
 
 // Decode returns the text of ids. Bytes that are not UTF-8 become U+FFFD.
 func (t *Tokenizer) Decode(ids []int32, skipSpecials bool) (string, error) {
-	var own memory
-	defer own.free()
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	c, size := array(&own, ids, toToken), C.size_t(8*len(ids)+16)
-	for {
-		text, err := make([]byte, size), newError()
-		status := C.weft_tokenizer_decode(t.c, c, C.size_t(len(ids)), skipFlag(skipSpecials), (*C.char)(unsafe.Pointer(&text[0])),
-			C.size_t(len(text)), &size, err)
-		if err := failed(status, err); err != nil {
-			return "", err
-		}
-		if int(size) <= len(text) {
-			return string(text[:size]), nil
-		}
-	}
+	var text []byte
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		tokenizer, all := t.borrow(own), array(own, ids, toToken)
+		return fill(&text, 8*len(ids)+16, func(first unsafe.Pointer, room C.size_t, size *C.size_t) C.weft_status {
+			return C.weft_tokenizer_decode(tokenizer, all, C.size_t(len(ids)), skipFlag(skipSpecials), (*C.char)(first), room, size, err)
+		})
+	})
+	return string(text), err
 }
 
 func skipFlag(skip bool) C.uint32_t {
@@ -190,10 +180,11 @@ type TextStream struct{ c *C.weft_text_stream }
 
 // Stream starts a text.
 func (t *Tokenizer) Stream(skipSpecials bool) (*TextStream, error) {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	s, err := &TextStream{}, newError()
-	if err := failed(C.weft_text_stream_new(t.c, skipFlag(skipSpecials), &s.c, err), err); err != nil {
+	s := &TextStream{}
+	err := call(func(own *memory, err *C.weft_error) C.weft_status {
+		return C.weft_text_stream_new(t.borrow(own), skipFlag(skipSpecials), &s.c, err)
+	})
+	if err != nil {
 		return nil, err
 	}
 	runtime.SetFinalizer(s, (*TextStream).Close)
@@ -247,13 +238,12 @@ type TokenizerConfig struct {
 
 // TrainTokenizer trains a byte-level BPE on a text, and writes tokenizer.json to path.
 func TrainTokenizer(text string, config TokenizerConfig, path string) error {
-	var own memory
-	defer own.free()
-	var c C.weft_tokenizer_config
-	C.weft_tokenizer_config_init(&c, C.sizeof_weft_tokenizer_config)
-	setCount(&c.vocabulary, config.Vocabulary)
-	setCount(&c.min_count, config.MinCount)
-	c.specials, c.n_specials = array(&own, config.Specials, own.text), count(len(config.Specials))
-	err := newError()
-	return failed(C.weft_tokenizer_train(own.text(text), C.size_t(len(text)), &c, own.text(path), err), err)
+	return call(func(own *memory, err *C.weft_error) C.weft_status {
+		var c C.weft_tokenizer_config
+		C.weft_tokenizer_config_init(&c, C.sizeof_weft_tokenizer_config)
+		own.setCount(&c.vocabulary, "vocabulary", config.Vocabulary)
+		own.setCount(&c.min_count, "min_count", config.MinCount)
+		c.specials, c.n_specials = array(own, config.Specials, own.text), count(len(config.Specials))
+		return C.weft_tokenizer_train(own.content(text), C.size_t(len(text)), &c, own.text(path), err)
+	})
 }

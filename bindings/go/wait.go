@@ -176,13 +176,15 @@ func (r *Run) poll(event *Event) (bool, error) {
 		timeout = C.int64_t(computeTime)
 	}
 	c := C.weft_event{size: C.sizeof_weft_event}
-	err := newError()
-	status := C.weft_run_poll(r.c, &c, timeout, err)
-	if status <= 0 {
-		return false, r.failed(status, err)
-	}
-	*event = r.fromEvent(&c)
-	return true, nil
+	found := false
+	err := r.made(func(_ *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
+		status := C.weft_run_poll(run, &c, timeout, err)
+		if found = status > 0; found {
+			*event = r.fromEvent(&c)
+		}
+		return status
+	})
+	return found, err
 }
 
 // computing reports whether the goroutine that waits for the run has to compute.

@@ -191,7 +191,7 @@ func TestCloseIsIdempotentAndEndsUse(t *testing.T) {
 	if _, err := weft.NewPlan(model, small); !errors.Is(err, weft.ESTATE) {
 		t.Error("a plan of a closed model:", err)
 	}
-	if _, err := weft.Start(background, plan, nil, weft.RunConfig{}); !errors.Is(err, weft.EINVAL) {
+	if _, err := weft.Start(background, plan, nil, weft.RunConfig{}); !errors.Is(err, weft.ESTATE) {
 		t.Error("a run of a closed plan:", err)
 	}
 	batch.Close()
