@@ -72,11 +72,12 @@ func (o *op) run(call *C.weft_op_call, function func(o *op) error) C.int32_t {
 	if err == nil {
 		return 0
 	}
+	found := textOf(err)
 	o.mu.Lock()
-	o.err = err
+	o.err, o.text = err, found
 	o.mu.Unlock()
 	text := unsafe.Slice((*byte)(unsafe.Pointer(&call.err.text[0])), len(call.err.text))
-	text[copy(text[:len(text)-1], textOf(err))] = 0
+	text[copy(text[:len(text)-1], found)] = 0
 	return C.WEFT_EUSER
 }
 

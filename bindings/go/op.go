@@ -86,8 +86,9 @@ func (p *PanicError) Unwrap() error {
 // op is a registered op, with the last error of its functions.
 type op struct {
 	Op
-	mu  sync.Mutex
-	err error
+	mu   sync.Mutex
+	err  error
+	text string // of err
 }
 
 // AddOp registers an op under its name for this model.
@@ -126,18 +127,19 @@ func caused(ops []*op, err error) error {
 	}
 	for _, o := range ops {
 		o.mu.Lock()
-		found := o.err
+		found, text := o.err, o.text
 		o.mu.Unlock()
-		if found != nil && strings.Contains(e.Text, textOf(found)) {
+		if found != nil && strings.Contains(e.Text, text) {
 			e.Cause = found
 		}
 	}
 	return err
 }
 
-// textOf returns the text of an error of an op as the message of the library contains it.
+// textOf returns the text of an error of an op as the message of the library contains it. fmt also returns a text if Error panics, which must
+// not reach C.
 func textOf(err error) string {
-	text := strings.Join(strings.Fields(err.Error()), " ")
+	text := strings.Join(strings.Fields(strings.ReplaceAll(fmt.Sprint(err), "\x00", " ")), " ")
 	if len(text) > 200 {
 		text = strings.ToValidUTF8(text[:200], "")
 	}

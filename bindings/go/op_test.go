@@ -3,6 +3,7 @@ package weft_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -113,6 +114,26 @@ func TestErrorsAndPanicsOfOpsAreReported(t *testing.T) {
 	model.AddOp(weft.Op{Name: "empty"})
 	if err := model.Err(); !errors.Is(err, weft.EINVAL) {
 		t.Error("an op without functions:", err)
+	}
+}
+
+// noText is an error whose text cannot be made.
+type noText struct{ error }
+
+func (noText) Error() string { panic("no text") }
+
+func TestTheTextOfAnErrorOfAnOpCannotPanicInC(t *testing.T) {
+	_, batch := sine(t)
+	for _, err := range []error{noText{errOp}, fmt.Errorf("a\x00b: %w", errOp), (*os.PathError)(nil)} {
+		op := scaled(func() error { return err })
+		run := start(t, withOp(t, &op), small, 1)
+		_, found := run.Step(background, weft.Train, batch...)
+		if !errors.Is(found, weft.EUSER) || errors.Unwrap(found) != err {
+			t.Errorf("%T: %v", err, found)
+		}
+		if _, is := err.(noText); is && !strings.Contains(found.Error(), "no text") {
+			t.Error(found)
+		}
 	}
 }
 
