@@ -33,7 +33,7 @@ func (r *Run) Save(ctx context.Context, directory string, config SaveConfig) err
 		return err
 	}
 	for {
-		event, err := r.take(ctx)
+		event, err := r.takeOwn(ctx)
 		if err != nil {
 			r.leave()
 			return err

@@ -48,10 +48,10 @@ type Event struct {
 	PID        int       // JoinedEvent: of the process
 	Count      uint64    // RefusedEvent: connections refused by this process since the mesh was made
 
-	left bool // of a step that Step has left
+	own bool // of a step or save of Step, Forward or Save
 }
 
-// fromEvent converts an event and counts final ones. r.mu is held.
+// fromEvent converts an event and notes what it ends. r.mu is held.
 func (r *Run) fromEvent(c *C.weft_event) Event {
 	event := Event{
 		Kind: EventKind(c.kind), Tag: uint64(c.tag), MicroBatch: int(c.micro_batch), Step: uint64(c.step), Loss: float64(c.loss),
@@ -75,27 +75,35 @@ func (r *Run) fromEvent(c *C.weft_event) Event {
 		}
 		event.Err = caused(r.ops, err)
 	}
-	event.left = r.left > 0 && event.Tag == ownTag
+	event.own = event.Tag == ownTag
 	switch event.Kind {
 	case DoneEvent, ErrorEvent, SavedEvent:
-		if r.unfinished > 0 {
-			r.unfinished--
+		r.unfinished--
+		if event.own {
+			r.left = false
 		}
-		if event.left {
-			r.left--
-		}
+	case r.awaited, FailedEvent:
+		r.awaited = 0
 	}
 	return event
 }
 
-// Poll waits for the next event of a step or save that was submitted. The outputs of an event are valid until the next call that waits for
-// the run. If ctx ends, Poll returns its error.
+// copyOutputs copies what the next call that waits for the run changes.
+func (e *Event) copyOutputs() {
+	for i, output := range e.Outputs {
+		e.Outputs[i] = output.clone()
+	}
+}
+
+// Poll waits for the next event of the run, of a step of Submit, or of a save of SubmitSave. If there is none, and no start, step or save is in
+// progress, it returns at once an event whose Kind is 0. A service is in progress until EndedEvent or FailedEvent. The outputs of an event are
+// valid until the next call that waits for the run. If ctx ends, Poll returns its error.
 func (r *Run) Poll(ctx context.Context) (Event, error) {
 	if err := r.acquire(ctx); err != nil {
 		return Event{}, err
 	}
 	defer r.release()
-	return r.take(ctx)
+	return r.take(ctx, true)
 }
 
 // Events returns a channel of the events of the run, until ctx ends or the run is closed; it is then closed. The outputs of an event are
@@ -110,16 +118,15 @@ func (r *Run) Events(ctx context.Context) <-chan Event {
 		defer close(events)
 		defer r.release()
 		for {
-			event, err := r.take(ctx)
+			event, err := r.take(ctx, false)
 			if err != nil {
 				return
 			}
-			for i, output := range event.Outputs {
-				event.Outputs[i] = output.clone()
-			}
+			event.copyOutputs()
 			select {
 			case events <- event:
 			case <-ctx.Done():
+				r.kept = append([]Event{event}, r.kept...)
 				return
 			case <-r.ready.closed:
 				return

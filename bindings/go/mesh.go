@@ -151,7 +151,7 @@ func (m *Mesh) Serve(ctx context.Context, plan *Plan, ops *Model, config RunConf
 // ServeNoWait is Serve that returns at once. The events of the run are JoinedEvent with the rank of this process, StartedEvent, and finally
 // EndedEvent or FailedEvent. Only Poll, Events and Close of the run are possible.
 func (m *Mesh) ServeNoWait(plan *Plan, ops *Model, config RunConfig) (*Run, error) {
-	run := &Run{mesh: m}
+	run := &Run{mesh: m, awaited: EndedEvent}
 	return run.open(plan, config, func(own *memory, plan *C.weft_plan, c *C.weft_run_config, err *C.weft_error) C.weft_status {
 		var model *C.weft_model
 		if ops != nil {

@@ -296,6 +296,9 @@ func TestALostRankIsAnError(t *testing.T) {
 	if err := <-served; !errors.Is(err, context.Canceled) {
 		t.Error("the rank that left:", err)
 	}
+	for err == nil { // until rank 0 has noticed it
+		_, err = run.Digest()
+	}
 	_, err = run.Step(background, weft.Train, batch...)
 	var failure *weft.Error
 	if !errors.As(err, &failure) || failure.Failure == nil || failure.Failure.Rank != 1 {
@@ -304,4 +307,8 @@ func TestALostRankIsAnError(t *testing.T) {
 	if text := failure.Failure.String(); text != failure.Text || !strings.Contains(text, "rank 1") {
 		t.Errorf("the failure is %q, the error %q", text, failure.Text)
 	}
+	if event := expect(t, run, weft.FailedEvent); !errors.Is(event.Err, failure.Status) {
+		t.Errorf("%+v", event)
+	}
+	expect(t, run, 0)
 }

@@ -39,9 +39,10 @@ type RunConfig struct {
 type Run struct {
 	mu         sync.Mutex // guards c, and what it points to
 	c          *C.weft_run
-	unfinished int // steps and saves without their final event
-	left       int // of these, steps of Step whose wait was canceled
-	samples    int // of the last step
+	unfinished int       // steps and saves without their final event
+	left       bool      // one of these is of a call that has left it
+	awaited    EventKind // the end of the start or of the service that is in progress; 0: there is none
+	samples    int       // of the last step
 	computes   bool
 	ops        []*op
 	shapes     shapes
@@ -49,6 +50,7 @@ type Run struct {
 	log        *logger
 
 	waiting chan struct{} // has an element while a goroutine takes events
+	kept    []Event       // taken while a call waited for its own, and not of that call; guarded by waiting
 	ready   *ready
 }
 
@@ -56,7 +58,7 @@ type Run struct {
 // until every other rank has joined; if ctx ends before, the run ends and Start returns the error of ctx. A mesh serves one run.
 func Start(ctx context.Context, plan *Plan, mesh *Mesh, config RunConfig) (*Run, error) {
 	if mesh == nil {
-		return start(plan, nil, config, 0)
+		return start(plan, nil, config, 0, 0)
 	}
 	run, err := StartNoWait(plan, mesh, config)
 	if err != nil {
@@ -72,11 +74,11 @@ func Start(ctx context.Context, plan *Plan, mesh *Mesh, config RunConfig) (*Run,
 // StartNoWait is Start that returns at once. The events of the run are JoinedEvent, LeftEvent and RefusedEvent, and then either StartedEvent or
 // FailedEvent. Other calls on the run return ESTATE until it has started.
 func StartNoWait(plan *Plan, mesh *Mesh, config RunConfig) (*Run, error) {
-	return start(plan, mesh, config, C.WEFT_RUN_NOWAIT)
+	return start(plan, mesh, config, C.WEFT_RUN_NOWAIT, StartedEvent)
 }
 
-func start(plan *Plan, mesh *Mesh, config RunConfig, flags C.uint32_t) (*Run, error) {
-	run := &Run{computes: mesh == nil && config.Threads == 0, mesh: mesh}
+func start(plan *Plan, mesh *Mesh, config RunConfig, flags C.uint32_t, awaited EventKind) (*Run, error) {
+	run := &Run{computes: mesh == nil && config.Threads == 0, mesh: mesh, awaited: awaited}
 	return run.open(plan, config, func(own *memory, plan *C.weft_plan, c *C.weft_run_config, err *C.weft_error) C.weft_status {
 		c.flags = flags
 		return C.weft_run_start(plan, mesh.borrow(own), c, &run.c, err)
@@ -114,7 +116,7 @@ func (r *Run) waitFor(ctx context.Context, kind EventKind) error {
 	}
 	defer r.release()
 	for {
-		event, err := r.take(ctx)
+		event, err := r.take(ctx, false)
 		if err != nil {
 			return canceled(err)
 		}
@@ -167,10 +169,6 @@ func (r *Run) between(function func(own *memory, run *C.weft_run, err *C.weft_er
 func (r *Run) call(function func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.made(function)
-}
-
-func (r *Run) made(function func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status) error {
 	if r.c == nil {
 		return errClosed
 	}
@@ -288,7 +286,7 @@ func (r *Run) step(ctx context.Context, mode Mode, inputs []*Tensor, part func(*
 		return Event{}, err
 	}
 	for {
-		event, err := r.take(ctx)
+		event, err := r.takeOwn(ctx)
 		if err != nil {
 			r.leave()
 			return Event{}, err
@@ -302,26 +300,26 @@ func (r *Run) step(ctx context.Context, mode Mode, inputs []*Tensor, part func(*
 	}
 }
 
-// leave leaves the step of Step unfinished. Its events are dropped.
+// leave leaves the step or save of a call unfinished. Its events are dropped.
 func (r *Run) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.left++
+	r.left = true
 }
 
-// settle waits for the step that was left, if there is one.
+// settle waits for the step or save that was left, if there is one.
 func (r *Run) settle(ctx context.Context) error {
 	for {
 		r.mu.Lock()
 		left, unfinished := r.left, r.unfinished
 		r.mu.Unlock()
-		if left == 0 && unfinished > 0 {
+		if !left && unfinished > 0 {
 			return &Error{Status: ESTATE, Text: "steps or saves are not finished; take their events before another step"}
 		}
-		if left == 0 {
+		if !left {
 			return nil
 		}
-		if _, err := r.next(ctx); err != nil {
+		if _, err := r.takeOwn(ctx); err != nil {
 			return err
 		}
 	}

@@ -117,6 +117,9 @@ func (r *ready) interruptOn(ctx context.Context) (undo func()) {
 
 // acquire waits until no other goroutine takes events.
 func (r *Run) acquire(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	select {
 	case r.waiting <- struct{}{}:
 		return nil
@@ -127,74 +130,93 @@ func (r *Run) acquire(ctx context.Context) error {
 
 func (r *Run) release() { <-r.waiting }
 
-// next waits for the next event, which may be of a step that Step has left. The caller has acquired the run.
-func (r *Run) next(ctx context.Context) (event Event, err error) {
-	found := false
-	poll := func() bool {
+// await calls poll until it is done or fails, ctx ends or the run is closed. poll computes for a moment in a run without threads, and else
+// does not wait; it takes all that there is. The caller has acquired the run.
+func (r *Run) await(ctx context.Context, poll func() (done bool, err error)) (err error) {
+	done := false
+	over := func() bool {
 		for {
-			found, err = r.poll(&event)
-			if found || err != nil || !r.computing() || ctx.Err() != nil || r.ready.isClosed() {
-				return found || err != nil
+			done, err = poll()
+			if done || err != nil || !r.computing() || ctx.Err() != nil || r.ready.isClosed() {
+				return done || err != nil
 			}
 		}
 	}
 	for {
 		if err := ctx.Err(); err != nil {
-			return Event{}, err
+			return err
 		}
 		if r.ready.isClosed() {
-			return Event{}, errClosed
+			return errClosed
 		}
-		if poll() {
-			return event, err
+		if over() {
+			return err
 		}
-		if r.ready.wait(ctx, poll); found || err != nil {
-			return event, err
+		if r.ready.wait(ctx, over); done || err != nil {
+			return err
 		}
 	}
 }
 
-// take is next without the events of steps that Step has left.
-func (r *Run) take(ctx context.Context) (Event, error) {
+// next waits for the next event of any kind. If polls is set and nothing is in progress, it returns an event of kind 0.
+func (r *Run) next(ctx context.Context, polls bool) (event Event, err error) {
+	err = r.await(ctx, func() (bool, error) {
+		found, idle, err := r.poll(&event)
+		return found || polls && idle, err
+	})
+	return event, err
+}
+
+// take is next without the events of a step or save that a call has left.
+func (r *Run) take(ctx context.Context, polls bool) (Event, error) {
 	for {
-		event, err := r.next(ctx)
-		if err != nil || !event.left {
+		if len(r.kept) > 0 {
+			event := r.kept[0]
+			r.kept = r.kept[1:]
+			return event, nil
+		}
+		event, err := r.next(ctx, polls)
+		if err != nil || !event.own {
 			return event, err
 		}
 	}
 }
 
-// poll takes an event of the library, if there is one.
-func (r *Run) poll(event *Event) (bool, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.c == nil {
-		return false, errClosed
+// takeOwn waits for the next event of the step or save of the call. It keeps other events for take.
+func (r *Run) takeOwn(ctx context.Context) (Event, error) {
+	for {
+		event, err := r.next(ctx, false)
+		if err != nil || event.own {
+			return event, err
+		}
+		event.copyOutputs()
+		r.kept = append(r.kept, event)
 	}
-	timeout := C.int64_t(0)
-	if r.computes && r.unfinished > 0 {
-		timeout = C.int64_t(computeTime)
-	}
-	c := C.weft_event{size: C.sizeof_weft_event}
-	found := false
-	err := r.made(func(_ *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
+}
+
+// poll takes an event of the library, if there is one, and reports whether nothing is in progress.
+func (r *Run) poll(event *Event) (found, idle bool, err error) {
+	err = r.call(func(_ *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
+		timeout := C.int64_t(0)
+		if r.computes && r.unfinished > 0 {
+			timeout = C.int64_t(computeTime)
+		}
+		c := C.weft_event{size: C.sizeof_weft_event}
 		status := C.weft_run_poll(run, &c, timeout, err)
 		if found = status > 0; found {
 			*event = r.fromEvent(&c)
 		}
+		idle = r.unfinished == 0 && r.awaited == 0
 		return status
 	})
-	return found, err
+	return found, idle, err
 }
 
 // computing reports whether the goroutine that waits for the run has to compute.
-func (r *Run) computing() bool { return r.computes && r.busy() }
-
-// busy reports whether a step or save is not finished.
-func (r *Run) busy() bool {
+func (r *Run) computing() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.unfinished > 0
+	return r.computes && r.unfinished > 0
 }
 
 var errClosed = &Error{Status: ESTATE, Text: "the run is closed"}

@@ -44,26 +44,160 @@ func TestACanceledStepIsFinishedByTheNextCall(t *testing.T) {
 	}
 }
 
+// Waits for a rank that does not join, and for the next event of an idle run.
 func TestCancelAndCloseEndAWait(t *testing.T) {
+	model, _ := sine(t)
+	plan, err := weft.NewPlan(model, small)
+	try(t, err)
+	defer plan.Close()
+	mesh, err := weft.Listen(weft.MeshConfig{})
+	try(t, err)
+	defer mesh.Close()
+	run, err := weft.StartNoWait(plan, mesh, weft.RunConfig{})
+	try(t, err)
+	ended := make(chan error)
+	poll := func(ctx context.Context) {
+		_, err := run.Poll(ctx)
+		ended <- err
+	}
+	ctx, cancel := context.WithCancel(background)
+	go poll(ctx)
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error("a poll with a canceled context:", err)
+	}
+	go poll(background)
+	run.Close()
+	if err := <-ended; !errors.Is(err, weft.ESTATE) {
+		t.Error("a poll of a closed run:", err)
+	}
 	for _, threads := range []int{0, 1} {
-		model, _ := sine(t)
 		run := start(t, model, small, threads)
-		ended := make(chan error)
-		poll := func(ctx context.Context) {
-			_, err := run.Poll(ctx)
-			ended <- err
-		}
-		ctx, cancel := context.WithCancel(background)
-		go poll(ctx)
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Error("a poll with a canceled context:", err)
-		}
-		go poll(background)
+		events := run.Events(background)
 		run.Close()
-		if err := <-ended; !errors.Is(err, weft.ESTATE) {
-			t.Error("a poll of a closed run:", err)
+		if event, open := <-events; open {
+			t.Error("an event of a closed run:", event)
 		}
+	}
+}
+
+func TestAPollOfAnIdleRunReturnsAtOnce(t *testing.T) {
+	for _, threads := range []int{0, 1} {
+		model, batch := sine(t)
+		run := start(t, model, small, threads)
+		try(t, run.Submit(weft.Train, 7, batch...))
+		var last weft.Event
+		for n := 0; ; n++ {
+			event, err := run.Poll(background)
+			try(t, err)
+			if event.Kind == 0 {
+				if n != small.MicroBatches+1 || last.Kind != weft.DoneEvent || last.Tag != 7 {
+					t.Errorf("%d events, of which the last is %+v", n, last)
+				}
+				break
+			}
+			last = event
+		}
+	}
+}
+
+// A canceled context counts before a run that no other goroutine uses.
+func TestAStepWithACanceledContextIsNotSubmitted(t *testing.T) {
+	model, batch := sine(t)
+	run := start(t, model, small, 1)
+	before := digest(t, run)
+	ctx, cancel := context.WithCancel(background)
+	cancel()
+	for i := 0; i < 20; i++ {
+		if _, err := run.Step(ctx, weft.Train, batch...); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	if digest(t, run) != before {
+		t.Error("a step with a canceled context has changed the parameters")
+	}
+}
+
+// A step that was left ends before a save that was submitted later, whose event is not that of the step.
+func TestAStepThatWasLeftDoesNotTakeTheEventOfASave(t *testing.T) {
+	entered, release := make(chan bool, 100), make(chan bool)
+	op := scaled(func() error {
+		entered <- true
+		<-release
+		return nil
+	})
+	_, batch := sine(t)
+	run := start(t, withOp(t, &op), small, 1)
+	ctx, cancel := context.WithCancel(background)
+	left := make(chan error)
+	go func() {
+		_, err := run.Step(ctx, weft.Train, batch...)
+		left <- err
+	}()
+	<-entered
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	try(t, run.SubmitSave(t.TempDir(), weft.SaveConfig{}, 9))
+	close(release)
+	if _, err := run.Step(background, weft.Train, batch...); !errors.Is(err, weft.ESTATE) {
+		t.Error("a step while a save is not finished:", err)
+	}
+	if event := expect(t, run, weft.SavedEvent); event.Tag != 9 || event.Step != 1 {
+		t.Errorf("%+v", event)
+	}
+	expect(t, run, 0)
+	steps(t, run, batch, 1)
+}
+
+// Saves are submitted at any moment of a step, also directly before its submission.
+func TestAStepKeepsTheEventsOfSaves(t *testing.T) {
+	model, batch := sine(t)
+	run := start(t, model, small, 1)
+	for tag := uint64(0); tag < 50; tag++ {
+		submitted := make(chan error)
+		directory := t.TempDir()
+		go func() { submitted <- run.SubmitSave(directory, weft.SaveConfig{}, tag) }()
+		_, err := run.Step(background, weft.Train, batch...)
+		if err != nil && !errors.Is(err, weft.ESTATE) { // the save came first
+			t.Error(err)
+		}
+		try(t, <-submitted)
+		if event := expect(t, run, weft.SavedEvent); event.Tag != tag {
+			t.Errorf("%+v", event)
+		}
+		expect(t, run, 0)
+	}
+}
+
+func expect(t *testing.T, run *weft.Run, kind weft.EventKind) weft.Event {
+	t.Helper()
+	event, err := run.Poll(background)
+	try(t, err)
+	if event.Kind != kind {
+		t.Errorf("expected an event of kind %d, got %+v", kind, event)
+	}
+	return event
+}
+
+func TestAChannelThatEndsLosesNoEvent(t *testing.T) {
+	model, _ := sine(t)
+	run := start(t, model, small, 1)
+	ctx, cancel := context.WithCancel(background)
+	events := run.Events(ctx)
+	try(t, run.SubmitSave(t.TempDir(), weft.SaveConfig{}, 9))
+	for {
+		if _, err := run.Digest(); err == nil { // the event has been taken
+			break
+		}
+	}
+	cancel()
+	if event := expect(t, run, weft.SavedEvent); event.Tag != 9 {
+		t.Errorf("%+v", event)
+	}
+	if event, open := <-events; open {
+		t.Error("the event was delivered twice:", event)
 	}
 }
 
@@ -204,15 +338,8 @@ func TestAStartReportsItsProgress(t *testing.T) {
 		}
 	}
 	run.Close()
-	var kinds []weft.EventKind
-	for event := range service.Events(background) {
-		kinds = append(kinds, event.Kind)
-		if event.Kind == weft.EndedEvent || event.Err != nil {
-			break
-		}
-	}
-	if len(kinds) != 3 || kinds[0] != weft.JoinedEvent || kinds[1] != weft.StartedEvent || kinds[2] != weft.EndedEvent {
-		t.Error("the events of the service:", kinds)
+	for _, kind := range []weft.EventKind{weft.JoinedEvent, weft.StartedEvent, weft.EndedEvent, 0} {
+		expect(t, service, kind)
 	}
 	guard.Lock()
 	defer guard.Unlock()
