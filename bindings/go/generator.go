@@ -6,7 +6,7 @@ package weft
 import "C"
 
 import (
-	"runtime"
+	"context"
 	"time"
 )
 
@@ -52,65 +52,148 @@ type Token struct {
 	Token    int32
 }
 
-// Generator continues sequences of tokens with the run of a decoder. It is used by one goroutine at a time; until it is closed, no other call
-// uses the run.
+// Generator continues sequences of tokens with the run of a decoder. Until it is closed, no other call makes steps of the run. It is used by one
+// goroutine at a time, except Close. Close of the run also closes the generator.
 type Generator struct {
-	c   *C.weft_generator
 	run *Run
+	c   *C.weft_generator // valid while it is that of the run; guarded by run.mu
+	ctx context.Context   // ends with Close
+	end context.CancelFunc
 }
 
 // NewGenerator creates a generator of a run whose model is of NewDecoder. The run is idle.
 func NewGenerator(run *Run) (*Generator, error) {
-	g, err := &Generator{run: run}, newError()
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	if err := failed(C.weft_generator_new(run.c, &g.c, err), err); err != nil {
+	if run == nil {
+		return nil, &Error{Status: EINVAL, Text: "the run is nil"}
+	}
+	g := &Generator{run: run}
+	err := run.between(func(_ *memory, c *C.weft_run, err *C.weft_error) C.weft_status {
+		status := C.weft_generator_new(c, &g.c, err)
+		if status >= 0 {
+			run.generator, run.sequences = g.c, 0
+		}
+		return status
+	})
+	if err != nil {
 		return nil, err
 	}
-	runtime.KeepAlive(run)
+	g.ctx, g.end = context.WithCancel(context.Background())
 	return g, nil
 }
 
-// Close ends the generator, after a step in progress. It is called before the run is closed.
+// Close ends the generator, after a step in progress.
 func (g *Generator) Close() {
 	if g == nil {
 		return
 	}
-	C.weft_generator_free(g.c)
+	g.end()
+	g.run.mu.Lock()
+	defer g.run.mu.Unlock()
+	if g.c == g.run.generator {
+		g.run.freeGenerator()
+	}
 	g.c = nil
 }
 
+// freeGenerator frees the generator of the run, if there is one. r.mu is held.
+func (r *Run) freeGenerator() {
+	C.weft_generator_free(r.generator)
+	r.generator, r.sequences = nil, 0
+}
+
+// call makes a call with the generator, unless it or its run is closed.
+func (g *Generator) call(function func(own *memory, generator *C.weft_generator, err *C.weft_error) C.weft_status) error {
+	return g.run.call(func(own *memory, _ *C.weft_run, err *C.weft_error) C.weft_status {
+		if g.c == nil {
+			own.refuse(errGeneratorClosed())
+		}
+		return function(own, g.c, err)
+	})
+}
+
+func errGeneratorClosed() error { return &Error{Status: ESTATE, Text: "the generator is closed"} }
+
 // Add adds a sequence that begins with tokens, 1 to the number of positions of the cache, and returns its identifier.
 func (g *Generator) Add(tokens []int32, config SequenceConfig) (uint64, error) {
-	var own memory
-	defer own.free()
-	var c C.weft_sequence_config
-	C.weft_sequence_config_init(&c, C.sizeof_weft_sequence_config)
-	c.temperature, c.top_k, c.top_p, c.min_p = C.double(config.Temperature), count(config.TopK), C.double(config.TopP), C.double(config.MinP)
-	c.repetition_penalty, c.seed, c.number = C.double(config.RepetitionPenalty), C.uint64_t(config.Seed), C.uint64_t(config.Number)
-	c.first, c.limit = C.uint64_t(config.First), C.uint64_t(config.Limit)
-	c.stops, c.n_stops = array(&own, config.Stops, toToken), count(len(config.Stops))
 	var id C.uint64_t
-	err := newError()
-	status := C.weft_generator_add(g.c, array(&own, tokens, toToken), C.size_t(len(tokens)), &c, &id, err)
-	return uint64(id), failed(status, err)
+	err := g.call(func(own *memory, generator *C.weft_generator, err *C.weft_error) C.weft_status {
+		var c C.weft_sequence_config
+		C.weft_sequence_config_init(&c, C.sizeof_weft_sequence_config)
+		c.temperature, c.top_p, c.min_p = C.double(config.Temperature), C.double(config.TopP), C.double(config.MinP)
+		c.top_k, c.repetition_penalty = own.count("top_k", config.TopK), C.double(config.RepetitionPenalty)
+		c.seed, c.number, c.first = C.uint64_t(config.Seed), C.uint64_t(config.Number), C.uint64_t(config.First)
+		c.limit, c.stops, c.n_stops = C.uint64_t(config.Limit), array(own, config.Stops, toToken), count(len(config.Stops))
+		status := C.weft_generator_add(generator, array(own, tokens, toToken), C.size_t(len(tokens)), &c, &id, err)
+		if status >= 0 {
+			g.run.sequences++
+		}
+		return status
+	})
+	return uint64(id), err
 }
 
 func toToken(token int32) C.int32_t { return C.int32_t(token) }
 
 // Remove ends a sequence. Its tokens that have not been polled are dropped.
 func (g *Generator) Remove(sequence uint64) error {
-	err := newError()
-	return failed(C.weft_generator_remove(g.c, C.uint64_t(sequence), err), err)
+	return g.call(func(_ *memory, generator *C.weft_generator, err *C.weft_error) C.weft_status {
+		status := C.weft_generator_remove(generator, C.uint64_t(sequence), err)
+		if status >= 0 {
+			g.run.sequences--
+		}
+		return status
+	})
 }
 
 // Poll waits for the next token, at most for that time; a negative time is no limit. The second result is false if the time has passed or the
 // generator has no sequence.
-func (g *Generator) Poll(timeout time.Duration) (Token, bool, error) {
-	c, err := C.weft_token{size: C.sizeof_weft_token}, newError()
-	status := C.weft_generator_poll(g.c, &c, C.int64_t(timeout), err)
-	if status <= 0 {
-		return Token{}, false, failed(status, err)
+func (g *Generator) Poll(timeout time.Duration) (token Token, found bool, err error) {
+	ctx := g.ctx
+	if timeout >= 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
 	}
-	return Token{SequenceEnd(c.end), uint64(c.sequence), uint64(c.index), int32(c.token)}, true, nil
+	poll := func() (done bool, err error) {
+		token, found, done, err = g.poll(ctx)
+		return done, err
+	}
+	if done, err := poll(); done || err != nil || timeout == 0 {
+		return token, found, err
+	}
+	if err = g.run.acquire(ctx); err == nil {
+		defer g.run.release()
+		err = g.run.await(ctx, poll)
+	}
+	switch err {
+	case context.DeadlineExceeded:
+		err = nil
+	case context.Canceled:
+		err = errGeneratorClosed()
+	}
+	return token, found, err
+}
+
+// poll takes a token, if there is one. done: there is one, or the generator has no sequence.
+func (g *Generator) poll(ctx context.Context) (token Token, found, done bool, err error) {
+	limit := time.Duration(0)
+	if g.run.computes {
+		limit = computeTime
+		if end, is := ctx.Deadline(); is && time.Until(end) < limit {
+			limit = 0 // computes one job at a time
+		}
+	}
+	err = g.call(func(_ *memory, generator *C.weft_generator, err *C.weft_error) C.weft_status {
+		c := C.weft_token{size: C.sizeof_weft_token}
+		status := C.weft_generator_poll(generator, &c, C.int64_t(limit), err)
+		if found = status > 0; found {
+			token = Token{SequenceEnd(c.end), uint64(c.sequence), uint64(c.index), int32(c.token)}
+			if token.End != SequenceContinues {
+				g.run.sequences--
+			}
+		}
+		done = found || g.run.sequences == 0
+		return status
+	})
+	return token, found, done, err
 }

@@ -144,36 +144,6 @@ func TestLinearNodesGetAdapters(t *testing.T) {
 	}
 }
 
-func TestADecoderContinuesSequences(t *testing.T) {
-	model, info, err := weft.NewDecoder("gpt-nano:blocks=2,width=32,heads=2,context=20", weft.DecoderConfig{Sequences: 2})
-	try(t, err)
-	defer model.Close()
-	if info.SeqLen != 20 {
-		t.Error("the cache has", info.SeqLen, "positions")
-	}
-	run := start(t, model, weft.PlanConfig{MicroBatches: 1, MicroBatchSize: 8, ShortSize: 2}, 1)
-	generator, err := weft.NewGenerator(run)
-	try(t, err)
-	defer generator.Close()
-	config := weft.DefaultSequenceConfig()
-	config.Limit, config.Stops = 3, []int32{300}
-	first, err := generator.Add([]int32{1, 2, 3}, config)
-	try(t, err)
-	second, err := generator.Add([]int32{7}, config)
-	try(t, err)
-	if _, err := generator.Add([]int32{7}, config); err == nil {
-		t.Error("a third sequence has a place")
-	}
-	try(t, generator.Remove(second))
-	for i := uint64(0); i < 3; i++ {
-		token, ok, err := generator.Poll(-1)
-		try(t, err)
-		if !ok || token.Sequence != first || token.Index != i || (token.End == weft.SequenceLimit) != (i == 2) {
-			t.Error("token", i, "is", token)
-		}
-	}
-}
-
 func TestAPackedSampleHasPositions(t *testing.T) {
 	model, info, err := weft.NewPacked("gpt-nano:blocks=1,width=32,heads=2", 16, 1)
 	try(t, err)

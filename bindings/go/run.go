@@ -43,6 +43,8 @@ type Run struct {
 	left       bool      // one of these is of a call that has left it
 	awaited    EventKind // the end of the start or of the service that is in progress; 0: there is none
 	samples    int       // of the last step
+	generator  *C.weft_generator
+	sequences  int // of the generator, whose last token has not been taken
 	computes   bool
 	ops        []*op
 	shapes     shapes
@@ -144,6 +146,7 @@ func (r *Run) Close() error {
 	defer r.release()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.freeGenerator()
 	C.weft_run_free(r.c)
 	r.log.free()
 	r.c, r.ops = nil, nil

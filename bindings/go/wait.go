@@ -216,7 +216,7 @@ func (r *Run) poll(event *Event) (found, idle bool, err error) {
 func (r *Run) computing() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.computes && r.unfinished > 0
+	return r.computes && (r.unfinished > 0 || r.sequences > 0)
 }
 
 var errClosed = &Error{Status: ESTATE, Text: "the run is closed"}

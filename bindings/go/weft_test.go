@@ -256,14 +256,16 @@ func TestACheckpointIsExportedWithTheFilesOfItsSource(t *testing.T) {
 	}
 }
 
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	try(t, err)
+	return len(entries)
+}
+
 // Runs without Close are freed with their descriptors.
 func TestUnreachableRunsAreFreed(t *testing.T) {
-	descriptors := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		try(t, err)
-		return len(entries)
-	}
-	before := descriptors()
+	before := descriptors(t)
 	func() {
 		for i := 0; i < 20; i++ {
 			model, batch := sine(t)
@@ -274,7 +276,7 @@ func TestUnreachableRunsAreFreed(t *testing.T) {
 			steps(t, run, batch, 1)
 		}
 	}()
-	for descriptors() > before+5 { // until the deadline of the test
+	for descriptors(t) > before+5 { // until the deadline of the test
 		runtime.GC()
 	}
 }
