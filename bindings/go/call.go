@@ -22,8 +22,8 @@ type memory struct {
 	refused error // why the call cannot be made
 }
 
-// call makes a call of the library, and returns its error. The function converts the arguments; if C cannot take one of them, it does not
-// get as far as the call.
+// call makes a call of the library, and returns its error. The function converts the arguments first. If C would misread one of them, the call
+// is not made.
 func call(function func(own *memory, err *C.weft_error) C.weft_status) (out error) {
 	own, err := &memory{}, newError()
 	defer func() {
@@ -36,7 +36,7 @@ func call(function func(own *memory, err *C.weft_error) C.weft_status) (out erro
 	return failed(function(own, err), err)
 }
 
-// refuse ends the call before it is made.
+// refuse ends the function of a call before it calls the library.
 func (m *memory) refuse(err error) {
 	m.refused = err
 	panic(err)
@@ -76,23 +76,20 @@ func (m *memory) str(s string) *C.char {
 	return m.text(s)
 }
 
-// text copies a string that may be empty.
+// text copies a string that may be empty. C would use only the part before a NUL.
 func (m *memory) text(s string) *C.char {
-	m.checkText(s, fmt.Sprintf("the text %.60q", s))
+	if at := strings.IndexByte(s, 0); at >= 0 {
+		m.refuse(&Error{Status: EINVAL, Text: fmt.Sprintf("the text %.60q contains a NUL byte, at %d", s, at)})
+	}
 	return m.content(s)
 }
 
 // secret is str for a text that no error contains.
 func (m *memory) secret(name, s string) *C.char {
-	m.checkText(s, name)
-	return m.str(s)
-}
-
-// C would use only the part of a text before a NUL.
-func (m *memory) checkText(s, name string) {
-	if at := strings.IndexByte(s, 0); at >= 0 {
-		m.refuse(&Error{Status: EINVAL, Text: fmt.Sprintf("%s contains a NUL byte, at %d", name, at)})
+	if strings.IndexByte(s, 0) >= 0 {
+		m.refuse(&Error{Status: EINVAL, Text: name + " contains a NUL byte"})
 	}
+	return m.str(s)
 }
 
 // content copies a string whose size is an argument of the call as well. It may contain any byte.
@@ -122,13 +119,13 @@ func (m *memory) checkRange(name string, n, least, most int64) {
 	}
 }
 
-// count converts a number for an argument of 32 bits. One that does not fit is refused.
-func (m *memory) count(name string, n int) C.uint32_t {
+// unsigned converts a number for an argument of 32 bits. One that does not fit is refused.
+func (m *memory) unsigned(name string, n int) C.uint32_t {
 	m.checkRange(name, int64(n), 0, math.MaxUint32)
 	return C.uint32_t(n)
 }
 
-// signed is count for a number that may be negative.
+// signed is unsigned for a number that may be negative.
 func (m *memory) signed(name string, n int) C.int32_t {
 	m.checkRange(name, int64(n), math.MinInt32, math.MaxInt32)
 	return C.int32_t(n)
@@ -141,7 +138,7 @@ func (m *memory) setCount(field *C.uint32_t, name string, n int) {
 	case None:
 		*field = 0
 	default:
-		*field = m.count(name, n)
+		*field = m.unsigned(name, n)
 	}
 }
 

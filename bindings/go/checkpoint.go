@@ -120,7 +120,7 @@ func (r *Run) OptimizerDigest() (string, error) {
 func (r *Run) Resident(rank int) (int64, error) {
 	var bytes C.int64_t
 	err := r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
-		return C.weft_run_resident(run, own.count("rank", rank), &bytes, err)
+		return C.weft_run_resident(run, own.unsigned("rank", rank), &bytes, err)
 	})
 	return int64(bytes), err
 }
@@ -128,7 +128,7 @@ func (r *Run) Resident(rank int) (int64, error) {
 // Trace makes every rank record the times of its next jobs; 0: stop. Only between steps.
 func (r *Run) Trace(jobs int) error {
 	return r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
-		return C.weft_run_trace(run, own.count("jobs", jobs), err)
+		return C.weft_run_trace(run, own.unsigned("jobs", jobs), err)
 	})
 }
 

@@ -27,9 +27,9 @@ Every error of the library is an [*Error]. errors.Is compares its status, and th
 
 # Lifetime
 
-Close frees an object. It may be called several times, on nil, and from any goroutine. Methods of a closed object return an error. A
-[Tensor] requires Close, because a slice of its memory may outlive it. All other objects are also freed when the garbage collector finds
-them unreachable.
+Close frees an object. It may be called several times, on nil, and from any goroutine. Methods of a closed object return an error, and
+so does a call whose configuration has one. A [Tensor] requires Close, because a slice of its memory may outlive it. All other objects
+are also freed when the garbage collector finds them unreachable.
 
 # Goroutines
 

@@ -92,14 +92,14 @@ func (f *Failure) String() (out string) {
 	err := call(func(own *memory, _ *C.weft_error) C.weft_status {
 		c := C.weft_failure{
 			size: C.sizeof_weft_failure, cause: C.weft_cause(f.Cause), status: C.weft_status(f.Status), rank: own.signed("rank", f.Rank),
-			other: own.signed("other", f.Other), joining: flag(f.Joining), pid: own.count("pid", f.PID), activity: C.weft_activity(f.Activity),
+			other: own.signed("other", f.Other), joining: flag(f.Joining), pid: own.unsigned("pid", f.PID), activity: C.weft_activity(f.Activity),
 			job: C.uint32_t(f.Job), stage: own.signed("stage", f.Stage), micro_batch: own.signed("micro_batch", f.MicroBatch),
 			mode: C.weft_step_mode(f.Mode), awaited: C.weft_awaited(f.Awaited), awaited_rank: own.signed("awaited_rank", f.AwaitedRank),
 			step: C.uint64_t(f.Step), limit_ns: C.int64_t(f.Limit), count: C.int64_t(f.Count), heard_ns: C.int64_t(f.Heard),
 			reported_ns: C.int64_t(f.Reported),
 		}
 		c.host, c.detail, c.n_stages = own.text(f.Host), own.text(f.Detail), count(len(f.Stages))
-		c.stages = array(own, f.Stages, func(n int) C.uint32_t { return own.count("stages", n) })
+		c.stages = array(own, f.Stages, func(n int) C.uint32_t { return own.unsigned("stages", n) })
 		out = text(func(buffer *C.char, size C.size_t) C.size_t { return C.weft_failure_text(&c, buffer, size) })
 		return 0
 	})

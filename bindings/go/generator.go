@@ -120,7 +120,7 @@ func (g *Generator) Add(tokens []int32, config SequenceConfig) (uint64, error) {
 		var c C.weft_sequence_config
 		C.weft_sequence_config_init(&c, C.sizeof_weft_sequence_config)
 		c.temperature, c.top_p, c.min_p = C.double(config.Temperature), C.double(config.TopP), C.double(config.MinP)
-		c.top_k, c.repetition_penalty = own.count("top_k", config.TopK), C.double(config.RepetitionPenalty)
+		c.top_k, c.repetition_penalty = own.unsigned("top_k", config.TopK), C.double(config.RepetitionPenalty)
 		c.seed, c.number, c.first = C.uint64_t(config.Seed), C.uint64_t(config.Number), C.uint64_t(config.First)
 		c.limit, c.stops, c.n_stops = C.uint64_t(config.Limit), array(own, config.Stops, toToken), count(len(config.Stops))
 		status := C.weft_generator_add(generator, array(own, tokens, toToken), C.size_t(len(tokens)), &c, &id, err)

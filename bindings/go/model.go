@@ -230,7 +230,7 @@ type PresetInfo struct {
 // tokens per sample; 0 is the whole context. An mlp without a number of layers has at least stages layers.
 func NewPreset(text string, seqLen, stages int) (*Model, PresetInfo, error) {
 	return preset(func(own *memory, model **C.weft_model, info *C.weft_preset_info, err *C.weft_error) C.weft_status {
-		return C.weft_model_preset(own.str(text), C.int64_t(seqLen), own.count("stages", stages), model, info, err)
+		return C.weft_model_preset(own.str(text), C.int64_t(seqLen), own.unsigned("stages", stages), model, info, err)
 	})
 }
 
@@ -238,7 +238,7 @@ func NewPreset(text string, seqLen, stages int) (*Model, PresetInfo, error) {
 // another. It has a third input, "positions" (I32 [1, SeqLen]): that of each token in its sequence, from 0. Targets of padding are -1.
 func NewPacked(text string, seqLen, stages int) (*Model, PresetInfo, error) {
 	return preset(func(own *memory, model **C.weft_model, info *C.weft_preset_info, err *C.weft_error) C.weft_status {
-		return C.weft_model_packed(own.str(text), C.int64_t(seqLen), own.count("stages", stages), model, info, err)
+		return C.weft_model_packed(own.str(text), C.int64_t(seqLen), own.unsigned("stages", stages), model, info, err)
 	})
 }
 
@@ -279,7 +279,7 @@ func (m *Model) Adapt(config AdapterConfig) (*Model, error) {
 		var c C.weft_adapter_config
 		C.weft_adapter_config_init(&c, C.sizeof_weft_adapter_config)
 		if config.Rank != 0 {
-			c.rank = own.count("rank", config.Rank)
+			c.rank = own.unsigned("rank", config.Rank)
 		}
 		if config.Alpha != 0 {
 			c.alpha = C.double(config.Alpha)

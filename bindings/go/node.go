@@ -120,7 +120,7 @@ func (m *Model) Dropout(x Value, probability float64) (out Value) {
 // Axis makes the model an SPMD program, which every coordinate of the axis executes; weft_model_add_axis(3) describes it.
 func (m *Model) Axis(name string, size int) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_axis(model, own.str(name), own.count("size", size), err)
+		return C.weft_model_add_axis(model, own.str(name), own.unsigned("size", size), err)
 	})
 }
 
@@ -134,21 +134,21 @@ const Drop CutFlags = C.WEFT_CUT_DROP
 // samples, which cannot be cut.
 func (m *Model) CutInput(input Value, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_input(model, input.id, own.count("dim", dim), own.str(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_input(model, input.id, own.unsigned("dim", dim), own.str(axis), C.uint32_t(flags), err)
 	})
 }
 
 // CutParam cuts a dimension of a parameter, as CutInput.
 func (m *Model) CutParam(param Param, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_param(model, param.id, own.count("dim", dim), own.str(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_param(model, param.id, own.unsigned("dim", dim), own.str(axis), C.uint32_t(flags), err)
 	})
 }
 
 // CutOutput cuts a dimension of an output, as CutInput.
 func (m *Model) CutOutput(output Value, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_output(model, output.id, own.count("dim", dim), own.str(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_output(model, output.id, own.unsigned("dim", dim), own.str(axis), C.uint32_t(flags), err)
 	})
 }
 

@@ -149,7 +149,7 @@ func (r *Run) Close() error {
 	r.freeGenerator()
 	C.weft_run_free(r.c)
 	r.log.free()
-	r.c, r.ops = nil, nil
+	r.c, r.ops, r.kept = nil, nil, nil
 	runtime.SetFinalizer(r, nil)
 	return nil
 }
