@@ -621,7 +621,7 @@ typedef struct weft_plan_config {
                                    Default: "". */
   const weft_parameter_group *groups;   /**< parameters that are frozen or have their own factors. Default: NULL. */
   uint32_t n_groups;          /**< Default: 0. */
-  uint32_t reserved;          /**< 0 */
+  uint32_t n_speeds;          /**< 0 or the number of ranks. Default: 0. */
   const char *precision;      /**< type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Parameters, their
                                    gradients and the optimizer state remain f32. A parameter that no step of the plan trains is bf16,
                                    too, if only linear nodes multiply by it and embeddings look it up. It is rounded when written, which

@@ -112,12 +112,10 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
     out.machines.overhead = profile.overhead;
     out.machines.memory_speed = profile.memory_speed;
   }
-  if (c.speeds) {
-    if (out.ranks > kMaxStages)
-      return Status(Code::invalid, cat("weft_plan_config.speeds are those of ", out.ranks,
-                                       " ranks, expected at most ", kMaxStages));
-    out.machines.speeds.assign(c.speeds, c.speeds + out.ranks);
-  }
+  if (c.n_speeds) WEFT_TRY(require(c.speeds, "weft_plan_config.speeds"));
+  if (c.speeds && !c.n_speeds)
+    return Status(Code::invalid, "weft_plan_config.n_speeds is 0, expected the number of ranks");
+  out.machines.speeds.assign(c.speeds, c.speeds + c.n_speeds);
   out.machines.latency = static_cast<double>(c.link_latency_ns) * 1e-9;
   out.machines.bandwidth = c.link_bandwidth;
   return {};

@@ -208,6 +208,7 @@ Outcome Cutting::fill(const PlanOptions& options, weft_plan_config& config) {
                 " numbers, expected one for each of " + std::to_string(options.ranks) + " ranks",
             ""};
   if (!speeds.empty()) config.speeds = speeds.data();
+  config.n_speeds = static_cast<uint32_t>(speeds.size());
   constexpr double kMostLatency = 1e9;
   if (options.link_latency > kMostLatency)
     return {kUsage, "--link-latency is more than 1e9 seconds", ""};

@@ -8,6 +8,26 @@
 
 namespace {
 
+TEST(PlanTest, SpeedsAreThoseOfTheRanks) {
+  const ModelPtr model = small_model();
+  weft_plan_config config = plan_config(2);
+  const double speeds[] = {1, 3, 1};
+  weft_plan* out = nullptr;
+  Error err;
+  config.n_speeds = 2;
+  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+               {"weft_plan_config.speeds is NULL"});
+  config.speeds = speeds;
+  for (uint32_t n : {1u, 3u}) {
+    config.n_speeds = n;
+    expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+                 {"speeds has ", "expected one for each of 2 ranks"});
+  }
+  config.n_speeds = 0;
+  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+               {"weft_plan_config.n_speeds is 0"});
+}
+
 TEST(PlanTest, NullIsHarmless) {
   const ModelPtr model = small_model();
   const weft_plan_config config = plan_config();
@@ -149,6 +169,7 @@ TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
   config.seed = 0xfedcba9876543210;
   const double speeds[] = {1, 3};
   config.speeds = speeds;
+  config.n_speeds = 2;
   Error err;
   for (const char* written : {"", "0F0 0F1 0F2 0B0 0B1 0B2\n1F0 1B0 1F1 1B1 1F2 1B2\n"}) {
     config.schedule_text = *written ? written : nullptr;

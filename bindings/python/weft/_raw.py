@@ -256,7 +256,7 @@ class weft_plan_config(ctypes.Structure):
         ("stage_replicas", ctypes.c_char_p),
         ("groups", ctypes.POINTER(weft_parameter_group)),
         ("n_groups", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("n_speeds", ctypes.c_uint32),
         ("precision", ctypes.c_char_p),
         ("f32_nodes", ctypes.c_char_p),
     ]

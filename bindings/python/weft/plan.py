@@ -1,7 +1,6 @@
 """Plans, predictions, profiles and clusters."""
 import ctypes
 import json
-import math
 import os
 import tempfile
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
@@ -10,7 +9,6 @@ from . import _raw, timeline
 from ._core import Config, Object, check, encode, filled, listed, new, options_of, text_of
 from ._types import (Candidate, LinkPrediction, MemoryKind, NodeTimes, PlanInfo, PlanOptions, PredictFlags, PredictionInfo, ProfileOptions, RankPrediction,
                      RunOptions, ScheduleInfo)
-from .errors import InvalidError
 from .model import Model
 from .optimizer import Optimizer, ParameterGroup
 
@@ -64,17 +62,6 @@ class Cluster(Object):
         return self._ptr
 
 
-def _plan_config(options: Any) -> Config:
-    config = Config("weft_plan_config", options)
-    ranks = config.struct.ranks
-    if config.struct.n_axes:
-        ranks = math.prod(config.struct.axes[i].size for i in range(config.struct.n_axes))
-    speeds = options.get("speeds")
-    if speeds is not None and len(speeds) != ranks:   # the library reads one for each rank
-        raise InvalidError(f"there are {len(speeds)} speeds, expected one for each of {ranks} ranks")
-    return config
-
-
 class Plan(Object):
     """Stages, schedule and memory layout of a step; see PlanOptions for the options.
 
@@ -88,7 +75,7 @@ class Plan(Object):
     """
 
     def __init__(self, model: Model, **options: "Unpack[PlanOptions]") -> None:
-        config = _plan_config(options)
+        config = Config("weft_plan_config", options)
         self._adopt(model, _checked_new(model, _raw.weft_plan_new, model._ptr, config.pointer))
 
     @classmethod
@@ -245,7 +232,7 @@ def _trace_of(save: Any) -> Dict[str, Any]:
 
 def compare(model: Model, **options: "Unpack[PlanOptions]") -> List[Candidate]:
     """Plans and simulates a step for each candidate that the options allow, for example with schedule "auto"."""
-    config = _plan_config(options)
+    config = Config("weft_plan_config", options)
     with Object(_checked_new(model, _raw.weft_plan_compare, model._ptr, config.pointer), _raw.weft_comparison_free) as comparison:
         return listed(_raw.weft_candidate, _raw.weft_comparison_row, comparison._ptr)
 

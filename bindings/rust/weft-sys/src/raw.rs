@@ -761,8 +761,8 @@ pub struct weft_plan_config {
     pub groups: *const weft_parameter_group,
     /// Default: 0.
     pub n_groups: u32,
-    /// 0
-    pub reserved: u32,
+    /// 0 or the number of ranks. Default: 0.
+    pub n_speeds: u32,
     /// type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Parameters, their gradients and the optimizer state remain f32. A parameter that no step of the plan trains is bf16, too, if only linear nodes multiply by it and embeddings look it up. It is rounded when written, which changes no result of a step; reads, digests and files have the rounded values. Default: "f32".
     pub precision: *const c_char,
     /// nodes that with "bf16" multiply in f32, have f32 values and gradients of these, and do not round parameters: "NAME,...", where * is any text, ? any character. Default: "".

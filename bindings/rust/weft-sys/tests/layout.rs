@@ -248,7 +248,7 @@ fn weft_plan_config_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_plan_config, stage_replicas), 184);
     assert_eq!(offset!(weft_plan_config, groups), 192);
     assert_eq!(offset!(weft_plan_config, n_groups), 200);
-    assert_eq!(offset!(weft_plan_config, reserved), 204);
+    assert_eq!(offset!(weft_plan_config, n_speeds), 204);
     assert_eq!(offset!(weft_plan_config, precision), 208);
     assert_eq!(offset!(weft_plan_config, f32_nodes), 216);
 }

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use weft_sys as sys;
 
-use crate::error::{array, attempt, c_string, initialized, Error, Result, Status};
+use crate::error::{array, attempt, c_string, initialized, Error, Result};
 use crate::model::Model;
 use crate::optimizer::Optimizer;
 use crate::plan::Plan;
@@ -316,13 +316,7 @@ impl<'a> PlanBuilder<'a> {
             (self.raw.axes, self.raw.n_axes) = array("axes", &self.axes)?;
         }
         if !self.speeds.is_empty() {
-            let of_axes = self.axes.iter().fold(1, |ranks: u64, axis| ranks.saturating_mul(axis.size.into()));
-            let ranks = if self.axes.is_empty() { u64::from(self.raw.ranks) } else { of_axes };
-            if self.speeds.len() as u64 != ranks {
-                let text = format!("there are {} speeds, expected one for each of {ranks} ranks", self.speeds.len());
-                return Err(Error::new(Status::Invalid, text));
-            }
-            self.raw.speeds = self.speeds.as_ptr();
+            (self.raw.speeds, self.raw.n_speeds) = array("speeds", &self.speeds)?;
         }
         if !self.groups.is_empty() {
             (self.raw.groups, self.raw.n_groups) = array("groups", &self.groups)?;
