@@ -5,10 +5,7 @@ package weft
 */
 import "C"
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Rule is an update rule, as in PyTorch.
 type Rule uint32
@@ -152,7 +149,6 @@ func (p *PlanConfig) fill(c *C.weft_plan_config, own *memory) {
 	optimizer := (*C.weft_optimizer)(own.bytes(C.sizeof_weft_optimizer))
 	p.Optimizer.fill(optimizer)
 	c.optimizer = optimizer
-	p.checkSpeeds(own)
 	p.fillSizes(c, own)
 	setText(&c.schedule, own.str(p.Schedule))
 	setText(&c.schedule_text, own.str(p.ScheduleText))
@@ -163,7 +159,7 @@ func (p *PlanConfig) fill(c *C.weft_plan_config, own *memory) {
 	setText(&c.precision, own.str(p.Precision))
 	setText(&c.f32_nodes, own.str(p.F32Nodes))
 	c.cuts, c.n_cuts = array(own, p.Cuts, own.str), count(len(p.Cuts))
-	c.speeds = array(own, p.Speeds, func(x float64) C.double { return C.double(x) })
+	c.speeds, c.n_speeds = array(own, p.Speeds, func(x float64) C.double { return C.double(x) }), count(len(p.Speeds))
 	c.axes, c.n_axes = array(own, p.Axes, func(a Axis) C.weft_axis {
 		return C.weft_axis{name: own.str(a.Name), size: own.unsigned("size", a.Size)}
 	}), count(len(p.Axes))
@@ -174,23 +170,6 @@ func (p *PlanConfig) fill(c *C.weft_plan_config, own *memory) {
 	}
 	if p.Cluster != nil {
 		c.cluster = borrow(own, p.Cluster.mu.RLocker(), &p.Cluster.c, "cluster")
-	}
-}
-
-// The library reads one speed for each rank.
-func (p *PlanConfig) checkSpeeds(own *memory) {
-	ranks := 1
-	if p.Ranks != 0 {
-		ranks = p.Ranks
-	}
-	for i, axis := range p.Axes {
-		if i == 0 {
-			ranks = 1
-		}
-		ranks *= axis.Size
-	}
-	if len(p.Speeds) != 0 && len(p.Speeds) != ranks {
-		own.refuse(&Error{Status: EINVAL, Text: fmt.Sprintf("there are %d speeds, expected one for each of %d ranks", len(p.Speeds), ranks)})
 	}
 }
 
