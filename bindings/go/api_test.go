@@ -43,7 +43,6 @@ var notBound = map[string]string{
 	"weft_plan_stages":   "Plan.Info",
 	"weft_run_serve":     "Serve waits in the poller of Go",
 	"weft_run_step":      "Step waits in the poller of Go",
-	"weft_tensor_ref":    "a Tensor has one owner",
 }
 
 func TestTheWholeInterfaceIsBound(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 type memory struct {
 	blocks  []unsafe.Pointer
 	locks   []sync.Locker
+	tensors []*C.weft_tensor
 	refused error // why the call cannot be made
 }
 
@@ -45,6 +46,9 @@ func (m *memory) refuse(err error) {
 func (m *memory) free() {
 	for _, lock := range m.locks {
 		lock.Unlock()
+	}
+	for _, tensor := range m.tensors {
+		C.weft_tensor_unref(tensor)
 	}
 	for _, block := range m.blocks {
 		C.free(block)

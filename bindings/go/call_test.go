@@ -67,6 +67,16 @@ func TestAClosedObjectIsRefused(t *testing.T) {
 	try(t, os.WriteFile(path, make([]byte, 100), 0o600))
 	_, err = weft.OpenData(weft.DataConfig{Path: path, Vocabulary: 256, SeqLen: 8, Tokenizer: tokenizer})
 	refused("tokenizer", err)
+	data, err := weft.OpenData(weft.DataConfig{Path: path, Vocabulary: 256, SeqLen: 8})
+	try(t, err)
+	defer data.Close()
+	tensor, err := weft.NewTensor(weft.I32, 1, 8)
+	try(t, err)
+	try(t, data.Sample(0, 0, tensor, tensor))
+	try(t, tensor.Close())
+	refused("tensor", data.Sample(0, 0, tensor, tensor))
+	refused("tensor", run.Submit(weft.Forward, 0, tensor, nil))
+
 	if _, ok := tokenizer.ID("<s>"); ok {
 		t.Error("a closed tokenizer has tokens")
 	}

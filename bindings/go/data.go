@@ -75,21 +75,21 @@ func (d *Data) Close() error {
 // Sample fills the two inputs of a preset with samples, drawn for (seed, step, sample).
 func (d *Data) Sample(seed, step uint64, x, target *Tensor) error {
 	return call(func(own *memory, err *C.weft_error) C.weft_status {
-		return C.weft_data_sample(d.borrow(own), C.uint64_t(seed), C.uint64_t(step), x.c, target.c, err)
+		return C.weft_data_sample(d.borrow(own), C.uint64_t(seed), C.uint64_t(step), x.borrow(own), target.borrow(own), err)
 	})
 }
 
 // Positions fills the third input of NewPacked for the windows of Sample: the position of each token in its sequence.
 func (d *Data) Positions(seed, step uint64, positions *Tensor) error {
 	return call(func(own *memory, err *C.weft_error) C.weft_status {
-		return C.weft_data_positions(d.borrow(own), C.uint64_t(seed), C.uint64_t(step), positions.c, err)
+		return C.weft_data_positions(d.borrow(own), C.uint64_t(seed), C.uint64_t(step), positions.borrow(own), err)
 	})
 }
 
 // EvalPositions fills the third input of NewPacked for the windows of Eval.
 func (d *Data) EvalPositions(first int, positions *Tensor) error {
 	return call(func(own *memory, err *C.weft_error) C.weft_status {
-		return C.weft_data_eval_positions(d.borrow(own), C.int64_t(first), positions.c, err)
+		return C.weft_data_eval_positions(d.borrow(own), C.int64_t(first), positions.borrow(own), err)
 	})
 }
 
@@ -103,6 +103,6 @@ func (d *Data) EvalWindows() int {
 // Eval fills the two inputs with held-out windows, starting at first.
 func (d *Data) Eval(first int, x, target *Tensor) error {
 	return call(func(own *memory, err *C.weft_error) C.weft_status {
-		return C.weft_data_eval(d.borrow(own), C.int64_t(first), x.c, target.c, err)
+		return C.weft_data_eval(d.borrow(own), C.int64_t(first), x.borrow(own), target.borrow(own), err)
 	})
 }

@@ -201,22 +201,15 @@ const ownTag = ^uint64(0)
 var errTag = &Error{Status: EINVAL, Text: "tag is the largest number, which marks the steps of Step"}
 
 func (r *Run) submit(mode Mode, tag uint64, inputs []*Tensor) error {
-	defer runtime.KeepAlive(inputs)
-	tensors := make([]*C.weft_tensor, len(inputs)+1)
-	samples := 0
-	for i, t := range inputs {
-		if t == nil {
-			continue
+	return r.call(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
+		tensors := make([]*C.weft_tensor, len(inputs)+1)
+		samples := 0
+		for i, t := range inputs {
+			tensors[i] = t.borrow(own)
+			if t != nil && len(t.desc.Dims) > 0 {
+				samples = t.desc.Dims[0]
+			}
 		}
-		if t.c == nil {
-			return &Error{Status: EINVAL, Text: "an input is an output of a run, or closed; submit a tensor of NewTensor"}
-		}
-		tensors[i] = t.c
-		if len(t.desc.Dims) > 0 {
-			samples = t.desc.Dims[0]
-		}
-	}
-	return r.call(func(_ *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
 		status := C.weft_run_submit(run, &tensors[0], count(len(inputs)), C.weft_step_mode(mode), C.uint64_t(tag), err)
 		if status >= 0 {
 			r.unfinished++

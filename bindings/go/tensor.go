@@ -121,6 +121,23 @@ func (t *Tensor) Close() error {
 	return nil
 }
 
+// borrow returns a tensor for a call, also if it is closed during the call; NULL for nil. It may occur several times in a call.
+func (t *Tensor) borrow(own *memory) *C.weft_tensor {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.elements == nil {
+		own.refuse(&Error{Status: ESTATE, Text: "the tensor is closed"})
+	}
+	if t.c == nil {
+		own.refuse(&Error{Status: EINVAL, Text: "the tensor is an output of a run; use one of NewTensor"})
+	}
+	own.tensors = append(own.tensors, C.weft_tensor_ref(t.c))
+	return t.c
+}
+
 // Desc returns the type and dimensions.
 func (t *Tensor) Desc() Desc { return t.desc }
 
