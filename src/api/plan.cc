@@ -105,6 +105,9 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
   if (c.split == WEFT_SPLIT_TYPE) {
     WEFT_TRY(require(c.split_type, "weft_plan_config.split_type"));
     out.split_type = c.split_type;
+  } else if (c.split_type) {
+    return Status(Code::invalid, cat("weft_plan_config.split_type is ", shown(c.split_type),
+                                     ", expected NULL unless split is WEFT_SPLIT_TYPE"));
   }
   if (c.profile) {
     const Profile& profile = c.profile->profile;

@@ -28,6 +28,16 @@ TEST(PlanTest, SpeedsAreThoseOfTheRanks) {
                {"weft_plan_config.n_speeds is 0"});
 }
 
+TEST(PlanTest, TheOpOfASplitNeedsTheSplit) {
+  const ModelPtr model = small_model();
+  weft_plan_config config = plan_config(2);
+  config.split_type = "linear";
+  weft_plan* out = nullptr;
+  Error err;
+  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+               {"weft_plan_config.split_type is 'linear'", "WEFT_SPLIT_TYPE"});
+}
+
 TEST(PlanTest, NullIsHarmless) {
   const ModelPtr model = small_model();
   const weft_plan_config config = plan_config();
