@@ -93,6 +93,7 @@ template <typename T>
 Status append_stage(std::vector<T>& out, T stage, const std::string& where) {
   if (out.size() == kMostStages) return fault(cat(where, ": more than ", kMostStages, " stages"));
   out.push_back(std::move(stage));
+  out.back().where = where;
   return {};
 }
 

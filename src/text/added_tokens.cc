@@ -92,7 +92,8 @@ Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
   if (const std::string* other = vocabulary.token(token.id); other && *other != token.content)
     return fault(cat(name, " has the id ", token.id, " of token ", shown(*other)));
   TextPart pattern{token.content, 0};
-  if (token.normalized) WEFT_TRY(normalize(normalizers, pattern));
+  std::vector<Growth> growth = growth_of(normalizers, pattern.text.size());
+  if (token.normalized) WEFT_TRY(normalize(normalizers, growth, pattern).within(name));
   const auto index = static_cast<uint32_t>(tokens_.size());
   (token.normalized ? normalized_ : plain_).add(pattern.text, index);
   by_id_[token.id] = index;

@@ -93,7 +93,10 @@ Status Trainer::read_words(std::string_view text) {
   stage.uses_pattern = true;
   WEFT_TRY_ASSIGN(stage.pattern, byte_level_pattern());
   std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> seen;
-  return split_words({stage}, {std::string(text), 0}, [&](std::string_view word) -> Status {
+  const std::vector<PreTokenizer> stages{stage};
+  std::vector<Growth> growth = growth_of(stages, text.size());
+  const TextPart whole{std::string(text), 0};
+  return split_words(stages, growth, whole, [&](std::string_view word) -> Status {
     const auto known = seen.find(word);
     if (known != seen.end()) {
       ++words_[known->second].count;

@@ -122,29 +122,35 @@ std::string strip(const Decoder& stage, std::string_view token) {
   return std::string(rest);
 }
 
-Status apply(const Decoder& stage, Tokens& tokens, Tail tail) {
+size_t bytes_of(const Tokens& tokens) {
+  size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  return bytes;
+}
+
+Status apply(const Decoder& stage, Growth& growth, Tokens& tokens, Tail tail) {
   switch (stage.kind) {
-    case Decoder::Kind::byte_level: tokens = byte_level(tokens, tail); return {};
-    case Decoder::Kind::metaspace: tokens = metaspace(stage, tokens); return {};
-    case Decoder::Kind::byte_fallback: tokens = byte_fallback(tokens, tail); return {};
+    case Decoder::Kind::byte_level: tokens = byte_level(tokens, tail); break;
+    case Decoder::Kind::metaspace: tokens = metaspace(stage, tokens); break;
+    case Decoder::Kind::byte_fallback: tokens = byte_fallback(tokens, tail); break;
     case Decoder::Kind::fuse: {
       std::string all;
       for (const std::string& token : tokens) all += token;
       tokens = {std::move(all)};
-      return {};
+      break;
     }
     case Decoder::Kind::replace:
       for (std::string& token : tokens) {
         WEFT_TRY_ASSIGN(TextPart part,
-                        replaced({.text = std::move(token)}, stage.pattern, stage.content));
+                        replaced({.text = std::move(token)}, stage.pattern, stage.content, growth));
         token = std::move(part.text);
       }
       return {};
     case Decoder::Kind::strip:
       for (std::string& token : tokens) token = strip(stage, token);
-      return {};
+      break;
   }
-  return {};
+  return growth.add(bytes_of(tokens));
 }
 
 }  // namespace
@@ -166,7 +172,8 @@ std::string valid_part(std::string_view bytes, Tail tail) {
 }
 
 Result<std::string> decode_tokens(const std::vector<Decoder>& stages, Tokens tokens, Tail tail) {
-  for (const Decoder& stage : stages) WEFT_TRY(apply(stage, tokens, tail));
+  std::vector<Growth> growth = growth_of(stages, bytes_of(tokens));
+  for (size_t i = 0; i < stages.size(); ++i) WEFT_TRY(apply(stages[i], growth[i], tokens, tail));
   std::string out;
   for (const std::string& token : tokens) out += token;
   return out;

@@ -11,6 +11,7 @@ namespace weft {
 
 struct Decoder {
   enum class Kind : uint8_t { byte_level, metaspace, replace, byte_fallback, fuse, strip };
+  std::string where;  // its name in messages
   Kind kind = Kind::fuse;
   char32_t character = 0;        // metaspace: the one that stands for a space; strip
   bool strips_first = false;     // metaspace: the first token begins with it

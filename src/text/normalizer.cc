@@ -39,55 +39,62 @@ void convert(TextPart& segment, F&& change) {
   segment.text = std::move(text);
 }
 
-Status apply(const Normalizer& stage, TextPart& segment) {
+Status apply(const Normalizer& stage, Growth& growth, TextPart& segment) {
   std::string& text = segment.text;
   switch (stage.kind) {
     case Normalizer::Kind::form:
       convert(segment, [&](std::string_view part) { return normalized(part, stage.form); });
-      return {};
-    case Normalizer::Kind::lowercase: convert(segment, lower_case); return {};
-    case Normalizer::Kind::strip: strip(stage, segment); return {};
-    case Normalizer::Kind::byte_level: convert(segment, to_byte_letters); return {};
+      break;
+    case Normalizer::Kind::lowercase: convert(segment, lower_case); break;
+    case Normalizer::Kind::strip: strip(stage, segment); break;
+    case Normalizer::Kind::byte_level: convert(segment, to_byte_letters); break;
     case Normalizer::Kind::prepend:
-      if (text.empty()) return {};
+      if (text.empty()) break;
       text.insert(0, stage.content);
       if (segment.first > 0) segment.first += stage.content.size();
-      return {};
+      break;
     case Normalizer::Kind::replace: {
-      WEFT_TRY_ASSIGN(segment, replaced(segment, stage.pattern, stage.content));
+      WEFT_TRY_ASSIGN(segment, replaced(segment, stage.pattern, stage.content, growth));
       return {};
     }
   }
-  return {};
+  return growth.add(text.size());
 }
 
 }  // namespace
 
-Status normalize(const std::vector<Normalizer>& stages, TextPart& segment) {
-  for (const Normalizer& stage : stages) WEFT_TRY(apply(stage, segment));
+Status normalize(const std::vector<Normalizer>& stages, std::vector<Growth>& growth,
+                 TextPart& segment) {
+  for (size_t i = 0; i < stages.size(); ++i) WEFT_TRY(apply(stages[i], growth[i], segment));
   return {};
 }
 
-Result<TextPart> replaced(const TextPart& part, const Regex& pattern, std::string_view content) {
+Result<TextPart> replaced(const TextPart& part, const Regex& pattern, std::string_view content,
+                          Growth& growth) {
   const std::string_view text = part.text;
   TextPart out{.text = {}, .first = 0};
   if (text.empty()) return out;
   size_t done = 0;
+  const auto append = [&](std::string_view more) -> Status {
+    WEFT_TRY(growth.add(more.size()));
+    out.text += more;
+    return {};
+  };
   const auto keep = [&](size_t end) {
     if (done < part.first) out.first += std::min(end, part.first) - done;
-    out.text += text.substr(done, end - done);
+    return append(text.substr(done, end - done));
   };
   Matches matches(pattern, text);
   for (;;) {
     WEFT_TRY_ASSIGN(const bool found, matches.next());
     if (!found) break;
-    keep(matches.begin());
+    WEFT_TRY(keep(matches.begin()));
     done = matches.end();
     // It comes from the last character that it replaces.
     if (part.first > 0 && done <= part.first) out.first += content.size();
-    out.text += content;
+    WEFT_TRY(append(content));
   }
-  keep(text.size());
+  WEFT_TRY(keep(text.size()));
   return out;
 }
 

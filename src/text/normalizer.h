@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "text/growth.h"
 #include "text/regex.h"
 #include "text/unicode.h"
 
@@ -12,6 +13,7 @@ namespace weft {
 
 struct Normalizer {
   enum class Kind : uint8_t { form, lowercase, strip, prepend, replace, byte_level };
+  std::string where;  // its name in messages
   Kind kind = Kind::form;
   NormalForm form = NormalForm::c;
   bool left = false, right = false;  // strip
@@ -27,9 +29,12 @@ struct TextPart {
   size_t first = 1;
 };
 
-Status normalize(const std::vector<Normalizer>& stages, TextPart& segment);
+// `growth` is that of the stages.
+Status normalize(const std::vector<Normalizer>& stages, std::vector<Growth>& growth,
+                 TextPart& segment);
 
 // Replaces each match in the text.
-Result<TextPart> replaced(const TextPart& part, const Regex& pattern, std::string_view content);
+Result<TextPart> replaced(const TextPart& part, const Regex& pattern, std::string_view content,
+                          Growth& growth);
 
 }  // namespace weft

@@ -170,10 +170,14 @@ Status apply(const PreTokenizer& stage, Word word, const Next& next) {
   return {};
 }
 
-Status apply_from(const Stages& stages, size_t at, Word word, const WordSink& sink) {
+Status apply_from(const Stages& stages, std::vector<Growth>& growth, size_t at, Word word,
+                  const WordSink& sink) {
   if (word.text.empty()) return {};
   if (at == stages.size()) return sink(word.text);
-  return apply(stages[at], word, [&](Word part) { return apply_from(stages, at + 1, part, sink); });
+  return apply(stages[at], word, [&](Word part) -> Status {
+    WEFT_TRY(growth[at].add(part.text.size()));
+    return apply_from(stages, growth, at + 1, part, sink);
+  });
 }
 
 }  // namespace
@@ -183,8 +187,9 @@ Result<Regex> byte_level_pattern() {
       R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)");
 }
 
-Status split_words(const Stages& stages, const TextPart& segment, const WordSink& sink) {
-  return apply_from(stages, 0, {segment.text, segment.first}, sink);
+Status split_words(const Stages& stages, std::vector<Growth>& growth, const TextPart& segment,
+                   const WordSink& sink) {
+  return apply_from(stages, growth, 0, {segment.text, segment.first}, sink);
 }
 
 }  // namespace weft

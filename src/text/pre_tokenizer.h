@@ -35,6 +35,7 @@ struct PreTokenizer {
   };
   enum class Prefix : uint8_t { never, first, always };
 
+  std::string where;  // its name in messages
   Kind kind = Kind::split;
   Behavior behavior = Behavior::isolated;  // split, digits and punctuation
   bool invert = false;                     // split: the pattern matches words, not separators
@@ -49,8 +50,8 @@ struct PreTokenizer {
 Result<Regex> byte_level_pattern();
 
 using WordSink = std::function<Status(std::string_view word)>;
-// Applies all stages; `sink` gets the words from left to right.
-Status split_words(const std::vector<PreTokenizer>& stages, const TextPart& segment,
-                   const WordSink& sink);
+// Applies all stages, whose growth is `growth`; `sink` gets the words from left to right.
+Status split_words(const std::vector<PreTokenizer>& stages, std::vector<Growth>& growth,
+                   const TextPart& segment, const WordSink& sink);
 
 }  // namespace weft

@@ -44,18 +44,25 @@ size_t first_invalid(std::string_view text) {
 // One call of encode().
 class Tokenizer::Encoding {
  public:
-  Encoding(const TokenizerParts& parts, bool find_specials, std::vector<uint32_t>& out)
-      : parts_(parts), find_specials_(find_specials), out_(out) {}
+  // Both are borrowed.
+  Encoding(const TokenizerParts& parts, std::string_view text, bool find_specials,
+           std::vector<uint32_t>& out)
+      : parts_(parts),
+        text_(text),
+        find_specials_(find_specials),
+        normalized_(growth_of(parts.normalizers, text.size())),
+        split_(growth_of(parts.pre_tokenizers, text.size())),
+        out_(out) {}
 
-  Status text(std::string_view text) {
-    for (const TokenOrText& part : parts_.added.find(text, false, find_specials_)) {
+  Status run() {
+    for (const TokenOrText& part : parts_.added.find(text_, false, find_specials_)) {
       if (part.token) {
         out_.push_back(part.token->id);
         continue;
       }
-      TextPart segment{std::string(text.substr(part.begin, part.end - part.begin)),
-                       part.begin == 0 ? first_size(text) : 0};
-      WEFT_TRY(normalize(parts_.normalizers, segment));
+      TextPart segment{std::string(text_.substr(part.begin, part.end - part.begin)),
+                       part.begin == 0 ? first_size(text_) : 0};
+      WEFT_TRY(normalize(parts_.normalizers, normalized_, segment));
       WEFT_TRY(normalized_text(segment));
     }
     return {};
@@ -67,7 +74,7 @@ class Tokenizer::Encoding {
       if (part.token)
         out_.push_back(part.token->id);
       else
-        WEFT_TRY(split_words(parts_.pre_tokenizers,
+        WEFT_TRY(split_words(parts_.pre_tokenizers, split_,
                              {segment.text.substr(part.begin, part.end - part.begin),
                               segment.first > part.begin ? segment.first - part.begin : 0},
                              [&](std::string_view of) { return word(of); }));
@@ -88,7 +95,9 @@ class Tokenizer::Encoding {
   }
 
   const TokenizerParts& parts_;
+  const std::string_view text_;
   const bool find_specials_;
+  std::vector<Growth> normalized_, split_;
   std::vector<uint32_t>& out_;
   WordCache cache_;
 };
@@ -98,7 +107,7 @@ Status Tokenizer::encode(std::string_view text, const EncodeOptions& options,
   if (!valid_utf8(text))
     return Status(Code::data, cat("the text is not UTF-8 at byte ", first_invalid(text)));
   if (options.add_begin) out.insert(out.end(), parts_.before.begin(), parts_.before.end());
-  WEFT_TRY(Encoding(parts_, options.find_specials, out).text(text));
+  WEFT_TRY(Encoding(parts_, text, options.find_specials, out).run());
   if (options.add_end) out.insert(out.end(), parts_.after.begin(), parts_.after.end());
   return {};
 }

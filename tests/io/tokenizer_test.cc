@@ -141,6 +141,41 @@ TEST(Tokenizer, ReplacedTextsAreNormalizedFurther) {
   }
 }
 
+// Each step is allowed by itself. `kind` is "normalizer", "pre_tokenizer" or "decoder".
+std::string growth_error(const std::string& kind, const nlohmann::json& step, int steps) {
+  auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));
+  for (const char* other : {"normalizer", "pre_tokenizer", "decoder"}) json[other] = nullptr;
+  nlohmann::json list = nlohmann::json::array();
+  for (int i = 0; i < steps; ++i) list.push_back(step);
+  const std::string key = kind == "pre_tokenizer" ? "pretokenizers" : kind + "s";
+  json[kind] = {{"type", "Sequence"}, {key, list}};
+  const Tokenizer tokenizer = parse_tokenizer(json.dump()).take();
+  Ids ids;
+  const Status status = tokenizer.encode("aaaaaaaa", {}, ids);
+  return status.ok() ? tokenizer.decode(ids, false).status().text() : status.text();
+}
+
+TEST(Tokenizer, TheStepThatMakesTooMuchOfATextIsNamed) {
+  const auto replace = [](const std::string& content) -> nlohmann::json {
+    return {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", content}};
+  };
+  const auto byte_level = [](bool prefix) -> nlohmann::json {
+    return {{"type", "ByteLevel"}, {"add_prefix_space", prefix}, {"use_regex", false}};
+  };
+  const auto error = [](const std::string& where, size_t found) {
+    return cat(where, ": makes at least ", found, " bytes of a text of 8",
+               ", expected at most 64 bytes of each byte and 4096 more");
+  };
+  EXPECT_EQ(growth_error("normalizer", replace("aa"), 9), "");
+  EXPECT_EQ(growth_error("normalizer", replace("aa"), 60), error("normalizer 9", 4610));
+  EXPECT_EQ(growth_error("normalizer", replace(std::string(5000, 'a')), 1),
+            error("normalizer 0", 5000));
+  EXPECT_EQ(growth_error("decoder", replace("aa"), 60), error("decoder 9", 4610));
+  // Letters of bytes have two bytes each.
+  EXPECT_EQ(growth_error("pre_tokenizer", byte_level(true), 60).substr(0, 32),
+            "pre_tokenizer 11: makes at least");
+}
+
 // A file with one member replaced; `path` is a JSON pointer.
 std::string error_with(const std::string& path, const nlohmann::json& value) {
   auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));
