@@ -115,7 +115,7 @@ class Checkpoint {
     bool verified = false;
   };
 
-  static Result<Checkpoint> open_step(const std::string& path);
+  static Result<Checkpoint> open_step(const std::string& given);
   static Result<Checkpoint> open_newest(const std::string& path, Check check);
   Status add_shard(const CheckpointShard& listed);
   Status verify(size_t shard);

@@ -23,6 +23,14 @@ bool is_checkpoint(const std::filesystem::path& directory) {
   return text.ok() && parse_manifest(text.value()).ok();
 }
 
+// The step of ".step-00000010.old".
+std::optional<uint64_t> step_of_aside(std::string_view name) {
+  if (!is_hidden_directory(name) || !name.ends_with(kAsideEnd)) return {};
+  name.remove_prefix(1);
+  name.remove_suffix(kAsideEnd.size());
+  return step_of_directory(name);
+}
+
 }  // namespace
 
 Result<std::string> read_manifest_text(const std::string& directory) {
@@ -55,9 +63,12 @@ bool is_hidden_directory(std::string_view name) {
 Result<std::vector<uint64_t>> list_steps(const std::string& directory) {
   WEFT_TRY_ASSIGN(const auto names, list_directory(directory));
   std::vector<uint64_t> steps;
-  for (const std::string& name : names)
+  for (const std::string& name : names) {
     if (const auto step = step_of_directory(name)) steps.push_back(*step);
+    if (const auto step = step_of_aside(name)) steps.push_back(*step);
+  }
   std::sort(steps.rbegin(), steps.rend());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   return steps;
 }
 

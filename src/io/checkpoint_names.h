@@ -20,7 +20,7 @@ std::optional<uint64_t> step_of_directory(std::string_view name);  // of exactly
 // Hidden names in which the directory of a step is written and removed.
 std::string hidden_directory(uint64_t step, std::string_view purpose);
 bool is_hidden_directory(std::string_view name);
-// The steps that have a directory, newest first.
+// The steps that have a directory, newest first; it may be aside (rename_or_swap()).
 Result<std::vector<uint64_t>> list_steps(const std::string& directory);
 
 // A checkpoint, or a directory with at least one.

@@ -85,7 +85,8 @@ Result<Checkpoint> Checkpoint::open_newest(const std::string& path, Check check)
                 cat(path, ": none of its ", names.size(), " checkpoints is intact: ", passed_over));
 }
 
-Result<Checkpoint> Checkpoint::open_step(const std::string& path) {
+Result<Checkpoint> Checkpoint::open_step(const std::string& given) {
+  const std::string path = directory_or_aside(given);
   Checkpoint out;
   out.path_ = path;
   const std::string manifest_path = join_path(path, kManifestFile);

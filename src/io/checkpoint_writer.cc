@@ -82,7 +82,10 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   WEFT_TRY(out.lock_.lock("another writer uses this directory"));
   // Under the lock, so that the result remains the newest until this writer has ended.
   WEFT_TRY(may_write(directory, manifest.step));
-  // Files of killed writers.
+  // What killed writers left.
+  WEFT_TRY_ASSIGN(const auto steps, list_steps(directory));
+  for (const uint64_t step : steps)
+    WEFT_TRY(restore_directory(join_path(directory, step_directory(step))));
   WEFT_TRY_ASSIGN(const auto names, list_directory(directory));
   for (const std::string& name : names)
     if (is_hidden_directory(name)) {

@@ -306,8 +306,7 @@ Status rename_or_swap(const std::string& from, const std::string& to, bool* swap
     return {};
   }
   if (errno != EINVAL && errno != ENOSYS) return failure(from, cat("swap with ", to), errno);
-  // If the kernel or the file system cannot swap, neither name exists for a moment.
-  const std::string aside = from + ".old";
+  const std::string aside = aside_path(to);
   WEFT_TRY(rename_path(to, aside));
   if (const Status renamed = rename_path(from, to); !renamed.ok()) {
     (void)rename_path(aside, to);
@@ -315,6 +314,20 @@ Status rename_or_swap(const std::string& from, const std::string& to, bool* swap
   }
   *swapped = true;
   return rename_path(aside, from);
+}
+
+std::string aside_path(const std::string& path) {
+  return join_path(parent_path(path), cat('.', fs::path(path).filename().string(), kAsideEnd));
+}
+
+std::string directory_or_aside(const std::string& path) {
+  std::string aside = aside_path(path);
+  return path_exists(path) || !path_exists(aside) ? path : std::move(aside);
+}
+
+Status restore_directory(const std::string& path) {
+  const std::string found = directory_or_aside(path);
+  return found == path ? Status() : rename_path(found, path);
 }
 
 Status sync_directory(const std::string& path) {

@@ -93,8 +93,15 @@ Result<std::string> place_for_file(const std::string& path);
 
 Status rename_path(const std::string& from, const std::string& to);
 // Renames directory `from` to `to`. If `to` is an existing directory, it is at `from` afterwards
-// and *swapped is set.
+// and *swapped is set. If the file system cannot swap them, it is at aside_path(to) for a moment,
+// where a crash leaves it.
 Status rename_or_swap(const std::string& from, const std::string& to, bool* swapped);
+constexpr std::string_view kAsideEnd = ".old";
+std::string aside_path(const std::string& path);  // "DIR/.NAME.old"
+// The path, or aside_path() if the directory is there only.
+std::string directory_or_aside(const std::string& path);
+// Ends what a crash has interrupted: the directory is at its path afterwards.
+Status restore_directory(const std::string& path);
 Status sync_directory(const std::string& path);
 // Each new name is synced. With parents, an existing directory is not a failure.
 Status make_directory(const std::string& path, bool with_parents);

@@ -82,8 +82,11 @@ Status keep_source(const std::string& checkpoints, const std::string& source,
   WEFT_TRY(lock.lock("another writer uses this directory"));
   const std::string kept = join_path(checkpoints, kSourceDirectory),
                     hidden = join_path(checkpoints, cat('.', kSourceDirectory, ".tmp"));
-  WEFT_TRY(check_only(hidden, writes));
-  if (path_exists(hidden)) WEFT_TRY(remove_path(hidden));  // of an earlier crash
+  WEFT_TRY(restore_directory(kept));
+  for (const std::string& of_crash : {hidden, aside_path(kept)}) {
+    WEFT_TRY(check_only(of_crash, writes));
+    if (path_exists(of_crash)) WEFT_TRY(remove_path(of_crash));
+  }
   WEFT_TRY(make_directory(hidden, /*with_parents=*/false));
   Temporary temporary(hidden);
   if (!source.empty()) {
@@ -110,7 +113,7 @@ std::string source_of(const std::string& checkpoint) {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::canonical(checkpoint, error);
   if (error) return "";
-  const std::string kept = (path.parent_path() / kSourceDirectory).string();
+  const std::string kept = directory_or_aside((path.parent_path() / kSourceDirectory).string());
   return is_directory(kept) ? kept : "";
 }
 
