@@ -1,6 +1,7 @@
 // A rank other than 0: requests a place from rank 0, receives the model and the plan, and serves
 // until the run ends.
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "kernels/fpenv.h"
@@ -104,6 +105,14 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
   void granted(const Tag&) override {}
   void message(uint32_t type, std::span<const std::byte> bytes) override {
     if (type != kWelcomeType) return;
+    // Another thread may use the first one.
+    if (std::exchange(welcomed_, true))
+      return failed({.rank = 0,
+                     .code = Code::protocol,
+                     .cause = Cause::protocol,
+                     .process = link_.peer_process(),
+                     .detail = "it sent a second welcome"},
+                    false);
     auto welcome = decode_welcome(bytes);
     if (welcome.ok()) {
       welcome_ = welcome.take();
@@ -129,6 +138,7 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
   Link link_;
   std::unique_ptr<PeerConnection> wire_;
   Loop::Timer timer_;
+  bool welcomed_ = false;  // a welcome has arrived
   Welcome welcome_;
   Status lost_;
   Waiter answer_;

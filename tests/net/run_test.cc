@@ -259,6 +259,41 @@ Result<Welcome> ask_to_join(Net& net, End& candidate) {
   return welcome;
 }
 
+// The process uses the first one on another thread when the second one arrives.
+TEST(RunWithoutARank, EndsIfRank0SendsASecondWelcome) {
+  const auto plan = small_plan();
+  Net net("ipc://");
+  ASSERT_TRUE(net.listen("ipc://").ok());
+  const auto mesh = Mesh::join({.endpoint = net.listener->endpoint(), .listen = {}}).take();
+  Status status;
+  std::thread rank([&] { status = serve(*mesh, plan, 1, {}); });
+  EXPECT_TRUE(net.until([&] { return !net.accepted.empty(); }));
+  End& zero = *net.accepted.front();
+  const std::vector<std::byte> hello = encode_hello(admission_identity()),
+                               welcome = encode_welcome({.rank = 1,
+                                                         .incarnation = 1,
+                                                         .peer_timeout_ms = 5000,
+                                                         .run = {},
+                                                         .model = {},
+                                                         .config = {},
+                                                         .endpoints = {"ipc:///0", "ipc:///1"},
+                                                         .keys = std::vector<PublicKey>(2)});
+  say(zero, {.kind = FrameKind::hello, .destination = kNobody}, 0, hello);
+  for (const uint64_t sequence : {1, 2})
+    say(zero,
+        {.kind = FrameKind::message,
+         .destination = kNobody,
+         .edge = kWelcomeType,
+         .sequence = sequence},
+        0, welcome);
+  EXPECT_TRUE(net.until([&] { return zero.times_disconnected == 1; }));
+  rank.join();
+  ASSERT_NE(status.origin(), nullptr) << status.text();
+  EXPECT_EQ(status.origin()->rank, 0);
+  EXPECT_EQ(status.origin()->cause, Cause::protocol);
+  EXPECT_EQ(status.origin()->detail, "it sent a second welcome");
+}
+
 // Between its welcome and its hello a process has only its first connection: if it closes, the
 // process is lost, with or without a bye.
 TEST(RunWithARank, ThatEndsBetweenItsWelcomeAndItsHelloIsNamedAtOnce) {
