@@ -13,8 +13,8 @@ namespace weft {
 namespace {
 
 // If a peer dies, both lanes are lost within a millisecond. If only one is lost, the other may
-// still bring the reason: the time to wait after its last frame.
-constexpr int64_t kOtherLaneMs = 50;
+// still bring the reason: the time to wait after its last frame, and at most.
+constexpr int64_t kOtherLaneMs = 50, kMostOtherLaneMs = 1000;
 // The time to wait for a peer that does not read, to send it the end of the connection.
 constexpr int64_t kByeMs = 1000;
 
@@ -270,7 +270,8 @@ void Channel::tell_loss() {
 
 void Channel::deliver(int lane, std::span<const std::byte> frame) {
   if (refused_) return;
-  if (broken_ && !expired_) wake_in(kOtherLaneMs);
+  if (broken_ && !expired_)
+    wake_in(std::clamp<int64_t>(deadline_ - group_->loop().now_ms(), 0, kOtherLaneMs));
   if (Connection::Events* to = events(); to != nullptr) to->received(lane, frame);
 }
 
@@ -326,6 +327,7 @@ void Channel::lane_lost(int lane, const std::string& why) {
   end_lane(lane, why);
   if (!is_live() || broken_) return;
   broken_ = true;
+  deadline_ = group_->loop().now_ms() + kMostOtherLaneMs;
   wake_in(kOtherLaneMs);
 }
 

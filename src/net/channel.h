@@ -181,7 +181,7 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   std::vector<uint64_t> sent_;  // not reported yet
   std::optional<Loop::Timer> timer_;
   bool expired_ = false;
-  int64_t deadline_ = 0;  // of closing
+  int64_t deadline_ = 0;  // of closing, and of the wait for the lane that is not lost
 };
 
 // The object of the owner.

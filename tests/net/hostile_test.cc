@@ -296,6 +296,22 @@ TEST_F(Hostile, AFrameBeyondTheLimitEndsTheConnection) {
   expect_healthy();
 }
 
+// The other lane may bring the reason, but not forever.
+TEST_F(Hostile, AFullLaneDoesNotHideTheLossOfTheOther) {
+  ZmqPeer peer(endpoint());
+  peer.hello();
+  ASSERT_TRUE(net_.until([&] { return net_.accepted.size() == 2; }));
+  peer.close(1);
+  EXPECT_TRUE(net_.until(
+      [&] {
+        peer.say(0, std::string(kHeaderBytes, 'x'));
+        return net_.accepted[1]->times_disconnected == 1;
+      },
+      10000));
+  EXPECT_EQ(net_.accepted[1]->why, "connection closed");
+  expect_healthy();
+}
+
 TEST_F(Hostile, APeerThatDoesNotSayHelloIsIgnored) {
   ZmqPeer peer(endpoint());
   for (int i = 0; i < 10; ++i) peer.say(i % 2, std::string(100, 'x'));

@@ -3,6 +3,8 @@
 
 #include <zmq.h>
 
+#include <utility>
+
 #include "peers.h"
 
 namespace weft::test {
@@ -33,8 +35,12 @@ class ZmqPeer {
     }
   }
   ~ZmqPeer() {
-    for (void* socket : sockets_) zmq_close(socket);
+    for (int lane = 0; lane < kLanes; ++lane) close(lane);
     zmq_ctx_term(context_);
+  }
+  // Without a bye.
+  void close(int lane) {
+    if (void* const socket = std::exchange(sockets_[lane], nullptr)) zmq_close(socket);
   }
   void say(int lane, const std::string& text, bool more = false) {
     EXPECT_EQ(zmq_send(sockets_[lane], text.data(), text.size(), more ? ZMQ_SNDMORE : 0),
