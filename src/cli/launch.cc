@@ -4,11 +4,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -26,21 +24,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Waits for a child for at most that time; false if it still runs.
+// Waits for a child for at most that time; false if it still runs. Asks again and again, because
+// old systems and some containers have no descriptor of a process to wait for.
 bool wait_for(int pid, int milliseconds, int& status) {
-  const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  if (descriptor >= 0) {
-    const auto until = Clock::now() + std::chrono::milliseconds(milliseconds);
-    pollfd entry = {descriptor, POLLIN, 0};
-    int ready = -1;
-    do {  // a signal interrupts poll()
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-      ready = poll(&entry, 1, static_cast<int>(std::max<int64_t>(left, 0)));
-    } while (ready < 0 && errno == EINTR);
-    close(descriptor);
-    if (ready <= 0) return false;
+  constexpr int kPauseMs = 2;
+  const auto until = Clock::now() + std::chrono::milliseconds(milliseconds);
+  for (;;) {
+    if (const int ended = waitpid(pid, &status, WNOHANG); ended != 0) return ended == pid;
+    if (Clock::now() >= until) return false;
+    poll(nullptr, 0, kPauseMs);
   }
-  return waitpid(pid, &status, descriptor >= 0 ? 0 : WNOHANG) == pid;
 }
 
 Outcome check_launch(const LaunchOptions& o) {

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Ranks as processes: the same bits, and what happens when one of them goes away."""
+import ctypes
+import errno
 import json
 import os
+import platform
 import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -19,6 +23,23 @@ STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"
 def children(pid):
     with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
         return [int(child) for child in file.read().split()]
+
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def with_an_old_system_that_kills_no_rank():
+    """For the new process: pidfd_open does not exist, and kill ends who calls it."""
+    pidfd_open, kill = 434, {"x86_64": 62, "aarch64": 129}[platform.machine()]
+    fails, ends, passes = 0x50000 | errno.ENOSYS, 0x80000000, 0x7fff0000
+    load, if_equal, result = 0x20, 0x15, 0x06
+    program = b"".join(struct.pack("HBBI", *step) for step in [
+        (load, 0, 0, 0), (if_equal, 0, 1, pidfd_open), (result, 0, 0, fails), (if_equal, 0, 1, kill), (result, 0, 0, ends), (result, 0, 0, passes)])
+    steps = ctypes.create_string_buffer(program, len(program))
+    filter_ = struct.pack("HP", len(program) // 8, ctypes.addressof(steps))
+    no_new_privileges, set_seccomp, by_filter = 38, 22, 2
+    if LIBC.prctl(no_new_privileges, 1, 0, 0, 0) != 0 or LIBC.prctl(set_seccomp, by_filter, filter_) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 class Processes(Case):
@@ -235,6 +256,10 @@ class Processes(Case):
                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
             self.assertEqual(done.returncode, 5, done.stderr)
             self.assertIn("too many open files", done.stderr)
+
+    def test_ranks_end_by_themselves_on_old_systems(self):
+        done = run("train", TINY, *STEP, "--steps", 1, "--ranks", 3, "-q", preexec_fn=with_an_old_system_that_kills_no_rank)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_interrupt_ends_every_rank_after_the_step(self):
         process = self.start("--ranks", 2, "--checkpoint", self.path("ck"))
