@@ -229,7 +229,8 @@ Result<PlanConfig> config_of(weft_plan_config c, const Model& model) {
     if (std::string_view(c.schedule_text).find_first_not_of(" \t\r\n") == std::string_view::npos)
       return Status(Code::invalid, "weft_plan_config.schedule_text holds no row of actions");
     out.schedule_text = c.schedule_text;
-    if (out.schedule != "zb-auto") out.schedule = kWritten;  // whose rows weft_plan_settings gives
+    // Where rows come from costs, weft_plan_settings gives them with the name of the schedule.
+    if (!is_from_costs(out.schedule)) out.schedule = kWritten;
   }
   if (c.tensor == 0) out.tensor = model.axes().empty() ? out.shard_ranks : 1;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
@@ -373,7 +374,7 @@ weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
     full.ranks = static_cast<uint32_t>(config.ranks);
     full.stages = weft_plan_stages(plan);
     full.micro_batches = static_cast<uint32_t>(config.micro_batches);
-    full.schedule = config.schedule.c_str();  // zb-auto remains zb-auto if its rows are stored
+    full.schedule = config.schedule.c_str();  // also if its rows are stored
     full.warm_up = config.schedule_text.empty() && config.schedule == "1f1b"
                        ? static_cast<uint32_t>(std::max(config.warm_up, 1))
                        : 0;

@@ -37,10 +37,12 @@ std::string Schedule::text() const {
 
 const std::vector<ScheduleKind>& all_schedules() {
   static const std::vector<ScheduleKind> table = {
-#define WEFT_SCHEDULE(name, chunks, make, about) {name, chunks, make, about, false, false},
-#define WEFT_ASYNCHRONOUS(name, make, about) {name, 1, make, about, true, false},
-#define WEFT_FORWARD_ONLY(name, make, about) {name, 1, make, about, false, true},
+#define WEFT_SCHEDULE(name, chunks, make, about) {name, chunks, make, about, false, false, false},
+#define WEFT_ASYNCHRONOUS(name, make, about) {name, 1, make, about, true, false, false},
+#define WEFT_FORWARD_ONLY(name, make, about) {name, 1, make, about, false, true, false},
+#define WEFT_FROM_COSTS(name, make, about) {name, 1, make, about, false, false, true},
 #include "schedule/schedules.def"
+#undef WEFT_FROM_COSTS
 #undef WEFT_FORWARD_ONLY
 #undef WEFT_ASYNCHRONOUS
 #undef WEFT_SCHEDULE
@@ -52,6 +54,11 @@ const ScheduleKind* find_schedule(std::string_view name) {
   for (const ScheduleKind& kind : all_schedules())
     if (kind.name == name) return &kind;
   return nullptr;
+}
+
+bool is_from_costs(std::string_view name) {
+  const ScheduleKind* kind = find_schedule(name);
+  return kind && kind->from_costs;
 }
 
 Result<int32_t> chunks_of(const ScheduleKind& kind, int32_t chunks) {

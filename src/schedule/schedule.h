@@ -116,8 +116,10 @@ struct ScheduleKind {
   std::string_view about;     // one line, with the sizes that it allows
   bool asynchronous = false;  // weights change while other micro-batches are in the pipeline
   bool forward_only = false;  // cannot train
+  bool from_costs = false;  // its order depends on costs and the memory limit; plans keep its rows
 };
 const ScheduleKind* find_schedule(std::string_view name);
+bool is_from_costs(std::string_view name);
 const std::vector<ScheduleKind>& all_schedules();
 
 // Stages per rank of `kind` for `chunks` (0: the default). The error contains the allowed numbers.

@@ -167,12 +167,13 @@ Status check_trains(const Model& model, const PlanConfig& config, const Schedule
 }
 
 bool made_from_costs(const ScheduleChoice& choice) {
-  return choice.kind && choice.kind->make == make_zb_auto;
+  return choice.kind && choice.kind->from_costs;
 }
 
 // Whether the schedule is chosen by costs, or what is recomputed, by bytes.
 bool chooses_by_bytes(const Model& model, const PlanConfig& config) {
-  return config.memory_limit > 0 && (config.schedule == "zb-auto" || config.recompute == "auto") &&
+  return config.memory_limit > 0 &&
+         (is_from_costs(config.schedule) || config.recompute == "auto") &&
          makes(model, config, Mode::train);
 }
 

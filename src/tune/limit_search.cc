@@ -116,7 +116,7 @@ class OrderWithin {
 
 Result<Outline> best_outline(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   const bool listed = config.memory_limit > 0 && config.schedule_text.empty() &&
-                      config.schedule == "zb-auto" && config.shard_ranks == 1 &&
+                      is_from_costs(config.schedule) && config.shard_ranks == 1 &&
                       makes(*model, config, Mode::train);
   if (!listed) return outline_of(model, config);
   if (config.recompute != "auto") return OrderWithin(model, config).run();
