@@ -44,8 +44,8 @@ RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& w
                node_->tick(now());
                act();
              }),
-      watch_timer_(loop, [this] { watch(); }) {
-  stall_.expect(longest_action(*plan_));
+      watch_timer_(loop, [this] { watch(); }),
+      stall_(longest_action(*plan_), monotonic_ns()) {
   node_ = std::make_unique<RankNode>(plan_, worker.rank(), identity,
                                      static_cast<RankNodeEffects&>(*this), times);
 }
@@ -68,7 +68,6 @@ Status RankProcess::start() {
     act();
   };
   WEFT_TRY_ASSIGN(thread_, JobThread::make(loop_, worker_, node_->most_tasks(), 1, ran));
-  stall_.begin(monotonic_ns());
   watch_timer_.start(1000);
   node_->start(now());
   act();

@@ -16,10 +16,12 @@ class StallWatch {
  public:
   static constexpr int64_t kLeast = 30'000'000'000;  // nanoseconds
 
-  // The longest action of any rank on a fast processor: before the first action there is no median.
-  void expect(double seconds) {
-    least_ = std::max(kLeast, static_cast<int64_t>(100e9 * std::min(seconds, 1e6)));
-  }
+  // `longest_action`: of any rank on a fast processor, in seconds. Before the first action there is
+  // no median.
+  StallWatch(double longest_action, int64_t now)
+      : least_(std::max(kLeast, static_cast<int64_t>(100e9 * std::min(longest_action, 1e6)))),
+        last_(now),
+        looked_(now) {}
   void ran(const JobTime& time) {
     last_ = time.end;
     durations_[count_++ % durations_.size()] = time.end - time.begin;
@@ -44,7 +46,8 @@ class StallWatch {
 
  private:
   static constexpr int64_t kGap = 3'000'000'000;
-  int64_t least_ = kLeast, last_ = 0, looked_ = 0;
+  const int64_t least_;
+  int64_t last_, looked_;
   std::array<int64_t, 64> durations_{};
   size_t count_ = 0;
 };

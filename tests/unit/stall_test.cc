@@ -16,8 +16,7 @@ int64_t ask(StallWatch& watch, int64_t from, int64_t until) {
 }
 
 TEST(Stall, ThirtySecondsAtLeast) {
-  StallWatch watch;
-  watch.begin(100 * kSecond);
+  StallWatch watch(0, 100 * kSecond);
   EXPECT_EQ(ask(watch, 101 * kSecond, 130 * kSecond), 0);
   EXPECT_EQ(watch.stalled(131 * kSecond), 31 * kSecond);
   watch.ran({.begin = 130 * kSecond, .end = 131 * kSecond});
@@ -25,8 +24,7 @@ TEST(Stall, ThirtySecondsAtLeast) {
 }
 
 TEST(Stall, TimeInWhichTheProcessWasStoppedDoesNotCount) {
-  StallWatch watch;
-  watch.begin(0);
+  StallWatch watch(0, 0);
   EXPECT_EQ(ask(watch, kSecond, 10 * kSecond), 0);
   EXPECT_EQ(watch.stalled(1000 * kSecond), 0);
   EXPECT_EQ(ask(watch, 1001 * kSecond, 1020 * kSecond), 0);
@@ -34,17 +32,15 @@ TEST(Stall, TimeInWhichTheProcessWasStoppedDoesNotCount) {
 }
 
 TEST(Stall, AFirstActionMayBeLongWhereOnesAreExpected) {
-  StallWatch watch;
-  watch.expect(0.001);
-  EXPECT_EQ(watch.limit(), 30 * kSecond);
-  watch.expect(2);
+  EXPECT_EQ(StallWatch(0.001, 0).limit(), 30 * kSecond);
+  StallWatch watch(2, 0);
   EXPECT_EQ(watch.limit(), 200 * kSecond);
   watch.ran({.begin = 0, .end = kSecond});
   EXPECT_EQ(watch.limit(), 200 * kSecond);
 }
 
 TEST(Stall, TenTimesTheMedianOfLongActions) {
-  StallWatch watch;
+  StallWatch watch(0, 0);
   int64_t now = 0;
   for (int i = 0; i < 200; ++i) {
     const int64_t length = i % 3 == 2 ? 1 * kSecond : 8 * kSecond;  // the median is 8 s
