@@ -119,6 +119,9 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
   if (c.speeds && !c.n_speeds)
     return Status(Code::invalid, "weft_plan_config.n_speeds is 0, expected the number of ranks");
   out.machines.speeds.assign(c.speeds, c.speeds + c.n_speeds);
+  if (c.link_latency_ns < 0)
+    return Status(Code::invalid, cat("weft_plan_config.link_latency_ns is ", c.link_latency_ns,
+                                     ", expected 0 or more"));
   out.machines.latency = static_cast<double>(c.link_latency_ns) * 1e-9;
   out.machines.bandwidth = c.link_bandwidth;
   return {};

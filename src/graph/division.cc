@@ -95,8 +95,11 @@ class Divider {
   }
 
   std::string_view name_of(const Node& node) const {
-    const bool adapter =
-        !node.weights.empty() && is_adapter(model_.param(node.weights.front()).name);
+    if (node.is_input()) return "";
+    // Not what a program has given such a name in another form.
+    const bool adapter = node.op->name() == "linear" && node.weights.size() == 1 &&
+                         (node.attrs.flags & kOutIn) != 0 &&
+                         is_adapter(model_.param(node.weights.front()).name);
     return adapter ? "adapter" : node.op->name();
   }
 

@@ -48,7 +48,8 @@ Status read_values(const Fields& fields, const Json& object, const std::string& 
 }  // namespace
 
 const char* value_kind(const FileValue& value) {
-  constexpr const char* kKinds[] = {"true or false", "a number from 0", "a number", "a string"};
+  constexpr const char* kKinds[] = {"true or false", "a whole number from 0", "a number",
+                                    "a string"};
   return kKinds[value.index()];
 }
 

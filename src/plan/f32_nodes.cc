@@ -31,6 +31,9 @@ Status add_matches(const Model& model, std::string_view pattern, std::vector<boo
 Result<std::shared_ptr<const Model>> with_f32_nodes(const std::shared_ptr<const Model>& model,
                                                     const PlanConfig& config) {
   if (config.f32_nodes.empty()) return model;
+  if (config.precision == "f32")
+    return Status(Code::invalid, cat("f32_nodes is ", shown(config.f32_nodes),
+                                     ", expected '' with precision f32"));
   std::vector<bool> f32(model->nodes().size(), false);
   const std::string_view patterns = config.f32_nodes;
   for (size_t begin = 0; begin <= patterns.size();) {

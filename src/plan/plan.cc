@@ -199,8 +199,9 @@ Status check_steps(const Model& model, const PlanConfig& c) {
                                    "it has ", missing));
 }
 
-// Checks replicas of a pipeline, or of its stages.
-Status check_replicas(const PlanConfig& c) {
+}  // namespace
+
+Status check_replicas(const Model& model, const PlanConfig& c) {
   const ScheduleKind* kind = find_schedule(c.schedule);
   if (kind && kind->asynchronous && c.data > 1)
     return Status(
@@ -218,8 +219,16 @@ Status check_replicas(const PlanConfig& c) {
                                      "', which is for schedule ", "'pipedream', not for ",
                                      c.schedule_text.empty() ? cat("'", c.schedule, "'")
                                                              : std::string("a schedule_text")));
+  for (const Node& node : model.nodes())
+    if (!node.one.state.empty())
+      return Status(Code::invalid,
+                    cat("node '", node.name, "' (", node.op->name(), ") keeps state between ",
+                        "steps, which the replicas of a stage would not share: stage_replicas is ",
+                        shown(c.stage_replicas), ", expected none"));
   return {};
 }
+
+namespace {
 
 Status check_groups(const PlanConfig& c) {
   if (c.data > c.micro_batches)
@@ -275,7 +284,7 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("segment", c.segment, 0));
   WEFT_TRY(at_least("bucket_bytes", c.bucket_bytes, 1));
   WEFT_TRY(at_least("data", c.data, 1));
-  WEFT_TRY(check_replicas(c));
+  WEFT_TRY(check_replicas(model, c));
   if (int64_t{c.data} * c.shard_ranks > c.ranks || c.ranks % (c.data * c.shard_ranks) != 0)
     return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected a multiple of ",
                                      int64_t{c.data} * c.shard_ranks,
@@ -302,12 +311,6 @@ Status check_config(const Model& model, const PlanConfig& c) {
                     cat("node '", node.name, "': ", node.one.out.text(), " for ", micro_batches,
                         " x ", c.micro_batch_size, " samples is too large"));
   }
-  for (const Node& node : model.nodes())
-    if (!node.one.state.empty() && !c.stage_replicas.empty())
-      return Status(Code::invalid,
-                    cat("node '", node.name, "' (", node.op->name(), ") keeps state between ",
-                        "steps, which the replicas of a stage would not share: stage_replicas is ",
-                        shown(c.stage_replicas), ", expected none"));
   WEFT_TRY(model.check_samples(c.micro_batch_size));
   if (c.short_size > 0) WEFT_TRY(model.check_samples(c.short_size));
   WEFT_TRY(check_machines(model, c));
@@ -332,6 +335,32 @@ void hash_schedule(const Schedule& schedule, Hasher& hasher) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, Digest>> setting_digests(const PlanConfig& config) {
+  // They only choose the actions, which plan.hash.schedule has. Schedules of other names can have
+  // the same ones.
+  constexpr std::string_view kChoices[] = {"schedule", "chunks", "group", "warm_up"};
+  std::vector<std::pair<std::string, Digest>> out;
+  const auto add = [&](const std::string& name, const auto& value) {
+    using T = std::remove_cvref_t<decltype(value)>;
+    if (std::find(std::begin(kChoices), std::end(kChoices), name) != std::end(kChoices)) return;
+    Hasher hasher;
+    if constexpr (std::is_same_v<T, std::string>)
+      hasher.text(value);
+    else if constexpr (std::is_floating_point_v<T>)
+      hasher.number(value);
+    else
+      hasher.number(static_cast<uint64_t>(value));
+    out.emplace_back(name, hasher.finish());
+  };
+  each_plan_setting(config, add);
+  each_optim_setting(config.optim, add);
+  for (size_t i = 0; i < config.groups.size(); ++i)
+    each_group_setting(config.groups[i], [&](const char* name, const auto& value) {
+      add(cat("groups[", i, "].", name), value);
+    });
+  return out;
+}
+
 void hash_plan(Plan& plan) {
   const PlanConfig& c = plan.config;
   plan.hash.model = plan.whole->hash();
@@ -345,22 +374,10 @@ void hash_plan(Plan& plan) {
     else
       schedule.number(uint64_t{0});
   plan.hash.schedule = schedule.finish();
-  const auto add = [&settings](const char* name, const auto& value) {
-    using T = std::remove_cvref_t<decltype(value)>;
-    // They only choose the actions, which plan.hash.schedule has. Schedules of other names can have
-    // the same ones.
-    for (const std::string_view choice : {"schedule", "warm_up"})
-      if (name == choice) return;
-    if constexpr (std::is_same_v<T, std::string>)
-      settings.text(value);
-    else if constexpr (std::is_floating_point_v<T>)
-      settings.number(value);
-    else
-      settings.number(static_cast<uint64_t>(value));
-  };
-  each_plan_setting(c, add);
-  each_optim_setting(c.optim, add);
-  for (const ParamGroup& group : c.groups) each_group_setting(group, add);
+  for (const auto& [name, digest] : setting_digests(c)) {
+    plan.hash.each.push_back(digest);
+    settings.number(digest.high).number(digest.low);
+  }
   plan.hash.settings = settings.finish();
 }
 

@@ -341,6 +341,7 @@ struct Segment {
 
 struct PlanHash {
   Digest model, partition, schedule, settings;
+  std::vector<Digest> each;  // of setting_digests(); `settings` is that of all
   friend bool operator==(const PlanHash&, const PlanHash&) = default;
 };
 
@@ -431,6 +432,10 @@ struct Plan {
 
 // Errors name the setting or node, what was expected and what was found.
 Status check_config(const Model& model, const PlanConfig& config);
+// The part that is also for replicas which a partitioner has chosen.
+Status check_replicas(const Model& model, const PlanConfig& config);
+// Of each setting that ranks must have in common, with its name.
+std::vector<std::pair<std::string, Digest>> setting_digests(const PlanConfig& config);
 // Computes `hash` from all other fields.
 void hash_plan(Plan& plan);
 

@@ -270,7 +270,7 @@ void Admission::asked(Candidate& candidate, std::span<const std::byte> bytes) {
 Status Admission::seat(Candidate& candidate, const JoinRequest& request) {
   if (!done_) return Status(Code::state, "the run has all its ranks");
   // A process that has the plan could build the model.
-  WEFT_TRY(request.plan ? compare_plans(plan_->hash, *request.plan)
+  WEFT_TRY(request.plan ? compare_plans(*plan_, *request.plan)
                         : check_ops(*plan_->whole, request.ops));
   if (!is_own_key(request.key))
     return Status(Code::invalid, "another process has the same key for the run");

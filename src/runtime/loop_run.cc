@@ -18,10 +18,11 @@ Status LoopRun::begin(bool wait, std::function<Status()> open) {
     set_started();
     return {};
   }
+  announces_ = true;
   WEFT_TRY_ASSIGN(starter_, Thread::start("weft-start", 0, [this, begin = std::move(open)] {
                     const ComputeScope scope;
                     const Status status = attempt(begin);
-                    events_.push(status.ok() ? started_event() : failed_event(status));
+                    if (!status.ok()) events_.push(failed_event(status));
                   }));
   return {};
 }
@@ -31,6 +32,7 @@ Status LoopRun::attach(Loop& loop) {
   return on_loop(loop, [this] {
     if (!failure_.ok()) return failure_;
     wake_ = std::make_unique<Loop::Signal>(*loop_, [this] { take_submitted(); });
+    if (announces_) events_.push(started_event());  // here, before the event of a failure
     return Status();
   });
 }

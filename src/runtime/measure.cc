@@ -233,14 +233,8 @@ namespace {
 // Of a profile or a plan.
 template <typename T>
 std::string precision_text(const T& of) {
-  if (of.precision == "f32" || of.f32_nodes.empty()) return cat("precision ", of.precision);
+  if (of.f32_nodes.empty()) return cat("precision ", of.precision);
   return cat("precision ", of.precision, " and f32_nodes ", shown(of.f32_nodes));
-}
-
-// With "f32", f32_nodes have no effect.
-bool same_precision(const Profile& profile, const PlanConfig& config) {
-  if (profile.precision != config.precision) return false;
-  return profile.precision == "f32" || profile.f32_nodes == config.f32_nodes;
 }
 
 }  // namespace
@@ -248,7 +242,7 @@ bool same_precision(const Profile& profile, const PlanConfig& config) {
 Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& model,
                                         const PlanConfig& config) {
   const int64_t micro_batch_size = config.micro_batch_size;
-  if (!same_precision(profile, config))
+  if (profile.precision != config.precision || profile.f32_nodes != config.f32_nodes)
     return Status(Code::invalid, cat("the profile was made with ", precision_text(profile),
                                      ", the plan has ", precision_text(config)));
   if (profile.micro_batch_size != static_cast<uint64_t>(micro_batch_size))

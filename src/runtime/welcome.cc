@@ -64,10 +64,13 @@ std::vector<std::byte> encode_join(const JoinRequest& join) {
   for (const std::string& op : join.ops) out.text(op);
   write_key(out, join.key);
   out.number(static_cast<uint8_t>(join.plan.has_value()));
-  if (join.plan)
-    for (const Digest& d :
-         {join.plan->model, join.plan->partition, join.plan->schedule, join.plan->settings})
+  if (join.plan) {
+    const PlanHash& hash = *join.plan;
+    for (const Digest& d : {hash.model, hash.partition, hash.schedule, hash.settings})
       write_digest(out, d);
+    out.number(static_cast<uint64_t>(hash.each.size()));
+    for (const Digest& d : hash.each) write_digest(out, d);
+  }
   return bytes;
 }
 
@@ -83,7 +86,9 @@ Result<JoinRequest> decode_join(std::span<const std::byte> bytes) {
     PlanHash hash;
     for (Digest* d : {&hash.model, &hash.partition, &hash.schedule, &hash.settings})
       *d = read_digest(in);
-    join.plan = hash;
+    hash.each.resize(in.count(sizeof(Digest)));
+    for (Digest& d : hash.each) d = read_digest(in);
+    join.plan = std::move(hash);
   }
   WEFT_TRY(whole(in, "the request to join"));
   return join;
@@ -145,17 +150,20 @@ Status check_ops(const Model& model, std::span<const std::string> ops) {
   return {};
 }
 
-Status compare_plans(const PlanHash& mine, const PlanHash& theirs) {
-  const struct {
-    const char* section;
-    const Digest &mine, &theirs;
-  } sections[] = {{"model", mine.model, theirs.model},
-                  {"partition", mine.partition, theirs.partition},
-                  {"schedule", mine.schedule, theirs.schedule},
-                  {"settings", mine.settings, theirs.settings}};
-  for (const auto& s : sections)
-    if (s.mine != s.theirs)
-      return Status(Code::invalid, cat("its plan differs from that of rank 0 in the ", s.section));
+Status compare_plans(const Plan& plan, const PlanHash& theirs) {
+  const auto differs = [](const std::string& part) {
+    return Status(Code::invalid, cat("its plan differs from that of rank 0 in ", part));
+  };
+  const PlanHash& mine = plan.hash;
+  // First: most settings also change the partition or the schedule.
+  const auto settings = setting_digests(plan.config);
+  for (size_t i = 0; i < std::min(settings.size(), theirs.each.size()); ++i)
+    if (settings[i].second != theirs.each[i])
+      return differs(cat("the setting '", settings[i].first, "'"));
+  if (mine.each.size() != theirs.each.size()) return differs("the number of parameter groups");
+  if (mine.model != theirs.model) return differs("the model");
+  if (mine.partition != theirs.partition) return differs("the partition");
+  if (mine.schedule != theirs.schedule) return differs("the schedule");
   return {};
 }
 

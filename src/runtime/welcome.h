@@ -47,9 +47,9 @@ std::string op_text(const Op& op);
 // cannot.
 Status check_ops(const Model& model, std::span<const std::string> ops);
 
-// Ok if equal; otherwise names the first section that differs. The error does not show the plan of
-// rank 0, because the client may be unknown.
-Status compare_plans(const PlanHash& mine, const PlanHash& theirs);
+// Ok if equal; otherwise names the first setting or part that differs. The error does not show the
+// plan of rank 0, because the client may be unknown.
+Status compare_plans(const Plan& plan, const PlanHash& theirs);
 
 Process own_process();
 // What both ends of an admission link compare: version and profile. And those of a run.

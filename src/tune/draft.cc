@@ -155,7 +155,7 @@ Status choose_replicas(const Model& model, PlanConfig& config) {
     config.stage_replicas += cat(s > 0 ? "," : "", found.replicas[s]);
     if (s > 0) config.cuts.push_back(model.node(found.first[s]).name);
   }
-  return {};
+  return check_replicas(model, config);
 }
 
 // The stages are chosen by what training keeps, so this comes first.

@@ -210,7 +210,7 @@ TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
   refused("\"rate\": ", "\"rate\": -", WEFT_EDATA,
           {"'optimizer': 'rate' is -0.001, expected a finite number from 0"});
   refused("\"ranks\": 2", "\"ranks\": 2.5", WEFT_EDATA,
-          {"'ranks' expects a number from 0, found 2.5"});
+          {"'ranks' expects a whole number from 0, found 2.5"});
   refused("\"ranks\": 2", "\"ranks\": 1073741825", WEFT_EDATA,
           {"'ranks' is 1073741825, expected at most 1073741824"});
   refused("\"ranks\": 2", "\"ranks\": [2]", WEFT_EDATA,

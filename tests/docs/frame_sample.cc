@@ -169,7 +169,7 @@ void print_lobby() {
   JoinRequest join{.wanted_rank = 5,
                    .endpoint = "ipc:///there",
                    .ops = {"own 1", "other 7"},
-                   .plan = PlanHash{{0, 21}, {0, 22}, {0, 23}, {0, 24}},
+                   .plan = PlanHash{{0, 21}, {0, 22}, {0, 23}, {0, 24}, {{0, 25}, {0, 26}}},
                    .key = {}};
   join.key.fill('k');
   print_bytes("join", encode_join(join));
@@ -177,7 +177,8 @@ void print_lobby() {
       "join.wanted-rank 5\njoin.endpoint \"ipc:///there\"\njoin.ops 2\njoin.op \"own 1\" \"other "
       "7\"\n"
       "join.key 6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b\njoin.has-plan 1\n"
-      "join.model 0:21\njoin.partition 0:22\njoin.schedule 0:23\njoin.settings 0:24\n");
+      "join.model 0:21\njoin.partition 0:22\njoin.schedule 0:23\njoin.settings 0:24\njoin.values "
+      "2\n");
 
   Welcome welcome{.rank = 1,
                   .incarnation = 31,

@@ -142,6 +142,7 @@ TEST(Bf16Values, OfNoNodeAreFloat32) {
   config.ranks = 2;
   const Outcome found = train(model, config, 11, 4);
   config.precision = "f32";
+  config.f32_nodes = "";
   EXPECT_EQ(train(model, config, 11, 4), found);
 }
 
@@ -166,6 +167,9 @@ TEST(Bf16Values, AreThoseOfTheOtherNodes) {
   config.f32_nodes = "wte,nothing";
   EXPECT_EQ(make_plan(model, config).status().text(),
             "plan: pattern 'nothing' of f32_nodes matches none of the nodes, from 'wte' to 'loss'");
+  config.precision = "f32";
+  EXPECT_EQ(make_plan(model, config).status().text(),
+            "plan: f32_nodes is 'wte,nothing', expected '' with precision f32");
 }
 
 }  // namespace

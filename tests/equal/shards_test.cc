@@ -18,13 +18,17 @@ namespace {
 using test::must;
 
 // Linear, relu and add between values of different widths; parameters may have several uses, in
-// either layout; the loss is mse.
+// either layout, and names of adapters; the loss is mse.
 class ExactModel {
  public:
   ExactModel(std::mt19937& rng, int nodes) : rng_(rng), model_(std::make_shared<Model>()) {
     const int64_t width = 1 + below(9), last = int64_t{1} << below(4);
-    values_ = {must(model_->add_input("x", {DType::f32, {1, width}}, true))};
-    const NodeId target = must(model_->add_input("target", {DType::f32, {1, last}}, false));
+    const int64_t rows = below(2) ? 0 : int64_t{1} << below(4);
+    const auto desc = [rows](int64_t columns) {
+      return rows ? Desc{DType::f32, {1, rows, columns}} : Desc{DType::f32, {1, columns}};
+    };
+    values_ = {must(model_->add_input("x", desc(width), true))};
+    const NodeId target = must(model_->add_input("target", desc(last), false));
     for (int n = 0; n < nodes; ++n) add_node();
     const NodeId out = linear(values_.back(), last);
     const NodeId in[] = {out, target};
@@ -70,7 +74,8 @@ class ExactModel {
   }
 
   ParamId param(Shape shape) {
-    return must(model_->add_param(cat("p", model_->params().size()), shape, {}));
+    const char* end = below(4) ? "" : ".lora_B.weight";
+    return must(model_->add_param(cat("p", model_->params().size(), end), shape, {}));
   }
 
   std::mt19937& rng_;

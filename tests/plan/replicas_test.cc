@@ -83,6 +83,18 @@ TEST(Replicas, CheapParametersAreReplicatedAndDearOnesAreNot) {
   EXPECT_EQ(make_plan(model, config).value()->pipeline_stages(), 4);
 }
 
+TEST(Replicas, WhatThePartitionerChoosesFollowsTheRulesOfWhatIsGiven) {
+  const auto model = layers({4, 4, 4, 4, 4, 4, 4, 2048});
+  PlanConfig config = timed(*model, 1);
+  config.ranks = 4;
+  config.split = SplitBy::pipedream;
+  config.machines.bandwidth = 4000;
+  config.schedule = "pipedream";
+  config.shard = "none";
+  EXPECT_EQ(make_plan(model, config).status().text(),
+            "plan: shard is 'none', expected 'optimizer' with stage_replicas");
+}
+
 TEST(Replicas, CostsCutWhereAStageIsAsFastAsItsRanks) {
   const auto model = layers({8, 8, 8, 8, 8, 8, 8, 8, 8});
   PlanConfig config = timed(*model, 1);

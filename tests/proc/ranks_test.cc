@@ -264,8 +264,8 @@ TEST(Ranks, SurvivorsNameRank0ThatWasKilledDuringTheStart) {
 TEST(Ranks, WhoDiffersIsRefusedByName) {
   const struct {
     Options options;
-    const char* section;
-  } cases[] = {{{{"seed", "2"}}, "settings"},
+    const char* part;
+  } cases[] = {{{{"seed", "2"}}, "setting 'seed'"},
                {{{"cut", "l3"}}, "partition"},
                {{{"schedule", "gpipe"}}, "schedule"}};
   for (const auto& c : cases) {
@@ -281,7 +281,7 @@ TEST(Ranks, WhoDiffersIsRefusedByName) {
         << run.err.text;
     EXPECT_EQ(other.wait(5000), 4);
     EXPECT_NE(other.last_line().find(std::string("its plan differs from that of rank 0 in the ") +
-                                     c.section),
+                                     c.part),
               std::string::npos)
         << other.last_line();
   }

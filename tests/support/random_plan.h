@@ -101,7 +101,7 @@ inline void add_groups(std::mt19937 rng, const Model& model, PlanConfig& config)
     config.groups.back().frozen = false;
   if (own() % 2 == 0) config.precision = "bf16";
   for (const Node& node : model.nodes())
-    if (!node.is_input() && own() % 4 == 0)
+    if (!node.is_input() && own() % 4 == 0 && config.precision == "bf16")
       config.f32_nodes += cat(config.f32_nodes.empty() ? "" : ",", node.name);
 }
 
