@@ -37,7 +37,7 @@ Action add_generate(Parser& parser) {
                              .add("--context", o->context,
                                   "Tokens that a conversation can have, if the model has so many")
                              .type("N")
-                             .positive();
+                             .range(1, UINT32_MAX);
   parser
       .add("--tokenizer", o->tokenizer,
            "A file tokenizer.json, or its directory. Default: that of CHECKPOINT")

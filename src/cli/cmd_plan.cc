@@ -85,7 +85,7 @@ Outcome compare(const Options& o) {
 }
 
 Outcome show_plan(Options& o) {
-  if (o.model.model.empty()) return {kUsage, "MODEL is missing", "weft plan --help"};
+  if (o.model.model.empty()) return {kUsage, "MODEL is missing", ""};
   CLI_TRY(take_ranks(o.plan));
   CLI_TRY(check_outputs(
       {{"--save", o.save}, {"--trace", o.trace}, {"--write-schedule", o.write_schedule}},

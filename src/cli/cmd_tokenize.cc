@@ -30,6 +30,13 @@ Outcome check(const Options& o) {
 Outcome decode_file(const Options& o, const weft_tokenizer* tokenizer) {
   std::vector<int32_t> ids;
   CLI_TRY(read_ids(o.file, ids));
+  const int64_t known = weft_tokenizer_vocabulary(tokenizer);
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= known)
+      return {kBadInput,
+              o.file + ": token " + std::to_string(i) + " is " + std::to_string(ids[i]) +
+                  ", expected 0 to " + std::to_string(known - 1),
+              ""};
   std::string text;
   CLI_TRY(decode(tokenizer, ids, o.skip_specials ? uint32_t{WEFT_SKIP_SPECIALS} : 0, text));
   if (!o.out.empty()) return write_file(o.out, text);

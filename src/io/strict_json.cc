@@ -120,7 +120,9 @@ Result<Json> read_json(std::string_view text, Fractions fractions) {
 
 Result<Json> read_json(std::string_view text, const JsonLimits& limits) {
   const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == text.npos || text[first] != '{') return fault("expected an object");
+  if (first == text.npos) return fault("is empty, expected a JSON object");
+  if (text[first] != '{')
+    return fault(cat("begins with ", shown(text.substr(first, 1)), ", expected a JSON object"));
   if (text.find('\0') != text.npos) return fault("is not valid JSON: it contains a NUL");
   StrictBuilder builder(limits);
   const bool read = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);

@@ -243,7 +243,7 @@ TEST_F(ProfileTest, DamagedFilesAreRefused) {
     expect_error(weft_profile_load(path("bad.json").c_str(), &out, &err), err, WEFT_EDATA, parts);
     EXPECT_EQ(out, nullptr);
   };
-  refused("", {"expected an object"});
+  refused("", {"is empty, expected a JSON object"});
   refused("{}", {"bad.json", "has no 'format'"});
   refused(R"({"format": 2})", {"'format' is 2"});
   const std::string head =

@@ -80,6 +80,7 @@ class Chat(Case):
         self.fails(2, "--prompt or --chat is required", "generate", ck)
         self.fails(2, "--system requires --chat", "generate", ck, "--system", "x", "--prompt", "x")
         self.fails(2, "--slide requires --prompt", "generate", ck, "--chat", "--slide")
+        self.fails(2, "--context: '1.5', expected a whole number", "generate", ck, "--chat", "--context", 1.5)
         self.fails(2, "--context is for a conversation", "generate", ck, "--chat", "--context", 9, "--prompt", "x")
         self.fails(3, f"the conversation has {len(self.ids('<s>[user] Hi</s>[assistant]'))} tokens, and there is room for 8\n--context sets",
                    "generate", ck, "--chat", "--context", 8, input="Hi\n")

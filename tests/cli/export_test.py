@@ -236,7 +236,7 @@ class Export(Case):
         self.fails(2, "--dtype: 'f16', expected one of f32, bf16", "export", "ck", "out/", "--dtype", "f16")
         self.fails(2, "--shard-size requires a directory", "export", "ck", "out", "--shard-size", "4K")
         self.train(self.source, *STEPS, "--checkpoint", self.path("ck"))
-        self.fails(3, "shard_bytes is 0, expected 1 or more", "export", self.path("ck"), self.out, "--shard-size", 0)
+        self.fails(2, "--shard-size: '0', expected a number of bytes above 0", "export", self.path("ck"), self.out, "--shard-size", 0)
 
 
 if __name__ == "__main__":

@@ -137,6 +137,9 @@ class Tokenize(Case):
     def test_generated_text_is_decoded(self):
         tokenizer = self.path("tok.json")
         run("tokenizer", "train", self.text, "--vocabulary", 300, "--out", tokenizer)
+        with open(self.path("bad.u16"), "wb") as file:
+            file.write(b"\x41\x00\xff\xff")
+        self.fails(3, "bad.u16: token 1 is 65535, expected 0 to ", "tokenize", tokenizer, self.path("bad.u16"), "--decode")
         self.train(MODEL.replace("VOCABULARY", "300"), "--data", self.text, "--tokenizer", tokenizer, *STEPS, "--checkpoint", self.path("ck"))
         done = run("generate", self.path("ck"), "--prompt", "It was — 日", "of", "--tokens", 6, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -363,7 +363,7 @@ INSTANTIATE_TEST_SUITE_P(
                true},
         Damage{"manifest_empty",
                [](const std::string& step) { spill(step + kManifest, ""); },
-               {"manifest.json", "expected an object"},
+               {"manifest.json", "expected a JSON object"},
                true},
         Damage{"manifest_cut_short",
                [](const std::string& step) { fs::resize_file(step + kManifest, 100); },

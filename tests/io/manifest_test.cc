@@ -92,8 +92,8 @@ TEST(Manifest, RefusesWhatNoWriterWrites) {
                    {"file 'model-00001.safetensors' occurs twice"}));
   EXPECT_TRUE(says(changed("\"part\": \"optimizer\"", "\"part\": \"model\""),
                    {"model tensor 'w' occurs twice"}));
-  EXPECT_TRUE(says(parse_manifest("").status(), {"expected an object"}));
-  EXPECT_TRUE(says(parse_manifest("[]").status(), {"expected an object"}));
+  EXPECT_TRUE(says(parse_manifest("").status(), {"is empty, expected a JSON object"}));
+  EXPECT_TRUE(says(parse_manifest("[]").status(), {"begins with '[', expected a JSON object"}));
   EXPECT_TRUE(says(parse_manifest(std::string("{}\0{}", 5)).status(), {"NUL"}));
   EXPECT_TRUE(says(parse_manifest("{}{}").status(), {"not valid JSON"}));
   EXPECT_TRUE(

@@ -70,7 +70,7 @@ TEST(Cluster, SaysWhatIsWrong) {
   };
   const std::string one = R"({"name": "a"})";
   const std::pair<std::string, const char*> cases[] = {
-      {"", "expected an object"},
+      {"", "is empty, expected a JSON object"},
       {"{", "JSON"},
       {"[]", "object"},
       {R"({"machines": []})", "weft_cluster"},
