@@ -2,6 +2,7 @@
 #include "cli/build.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/output_file.h"
 
 namespace weft::cli {
 
@@ -54,6 +55,7 @@ Action add_export(Parser& parser) {
     const bool directory = o->file.ends_with('/');
     if (shards.given() && !directory)
       return {kUsage, "--shard-size requires a directory, FILE with '/' at its end", ""};
+    CLI_TRY(directory ? check_writable(o->file) : check_place(o->file));
     if (shards.given() && o->config.shard_bytes == 0)
       return {kUsage, "--shard-size: '0', expected a number of bytes above 0", ""};
     weft_error err = sized<weft_error>();

@@ -137,7 +137,6 @@ Outcome make_profile(const Options& o) {
   weft_error err = sized<weft_error>();
   Built built;
   CLI_TRY(check_outputs({{"--out", o.out}}, {{"MODEL", o.model.model}}));
-  CLI_TRY(check_place(o.out));
   CLI_TRY(build_model(o.model, std::max(o.stages, o.ranks), built));
   ProfilePtr profile;
   weft_profile_config config = o.config;

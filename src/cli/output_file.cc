@@ -92,18 +92,6 @@ Outcome check_outside_checkpoints(const std::string& path) {
       ""};
 }
 
-Outcome check_outputs(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs) {
-  std::error_code ignored;
-  for (auto output = outputs.begin(); output != outputs.end(); ++output) {
-    if (output->path.empty() || is_special(output->path)) continue;
-    for (const NamedFile& input : inputs)  // one that does not exist may be the name of a model
-      if (std::filesystem::exists(input.path, ignored)) CLI_TRY(check_apart(*output, input));
-    for (auto other = outputs.begin(); other != output; ++other)
-      CLI_TRY(check_apart(*output, *other));
-  }
-  return {};
-}
-
 Outcome check_writable(const std::string& directory) {
   if (directory.empty()) return {};
   std::error_code error, ignored;
@@ -125,6 +113,19 @@ Outcome check_place(const std::string& file) {
   std::error_code ignored;
   if (std::filesystem::exists(directory, ignored)) return check_writable(directory);
   return {kBadInput, file + ": cannot write into '" + directory + "': " + reason(ENOENT), ""};
+}
+
+Outcome check_outputs(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs) {
+  std::error_code ignored;
+  for (auto output = outputs.begin(); output != outputs.end(); ++output) {
+    if (output->path.empty() || is_special(output->path)) continue;
+    for (const NamedFile& input : inputs)  // one that does not exist may be the name of a model
+      if (std::filesystem::exists(input.path, ignored)) CLI_TRY(check_apart(*output, input));
+    for (auto other = outputs.begin(); other != output; ++other)
+      CLI_TRY(check_apart(*output, *other));
+    CLI_TRY(check_place(output->path));
+  }
+  return {};
 }
 
 Outcome write_file(const std::string& path, const std::string& text) {

@@ -18,7 +18,8 @@ struct NamedFile {
   const char* option;
   std::string path;
 };
-// Refuses an output that is the file of an input, or of another output. Devices and pipes may be.
+// Before the work: refuses an output that is the file of an input, or of another output, or that
+// cannot be created. Devices and pipes may be.
 Outcome check_outputs(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs);
 
 // Checks before the work that files can be created in the directory, which may not exist yet.

@@ -89,7 +89,8 @@ class Dialed final : public Channel {
         // another try.
         case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
           turned_away_[static_cast<size_t>(lane)] = true;
-          set_trouble("the listener closes connections before the handshake");
+          set_trouble(
+              "the listener closes connections before the handshake, as if it expects another key");
           check_key_in_time(lane);
           break;
         case ZMQ_EVENT_DISCONNECTED:

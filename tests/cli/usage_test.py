@@ -168,7 +168,9 @@ class Usage(Case):
         self.fails(3, f"cannot write into '{self.path('file')}': not a directory", *long, "--checkpoint", self.path("file", "ck"))
         self.fails(3, f"cannot write into '{self.path('none')}'", *long, "--trace", self.path("none", "trace.json"))
         self.fails(3, f"cannot write into '{self.path('none')}'", "profile", TINY, "--repeats", "100000", "--out", self.path("none", "profile.json"))
-        self.fails(3, "cannot write: no such file or directory", *long, "--log", self.path("none", "log"))
+        self.fails(3, f"cannot write into '{self.path('none')}': no such file or directory", *long, "--log", self.path("none", "log"))
+        for option in ("--save", "--trace", "--write-schedule"):
+            self.fails(3, f"cannot write into '{self.path('none')}'", "plan", TINY, option, self.path("none", "file"))
 
     @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
     def test_a_place_that_may_not_be_written_is_told_before_the_work(self):

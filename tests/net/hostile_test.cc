@@ -250,7 +250,7 @@ TEST_F(Hostile, WhoHangsUpWithoutAWordIsTriedAgain) {
   auto dialed = net_.dial(there);
   for (int i = 0; i < 2; ++i) close(accept(server, nullptr, nullptr));
   EXPECT_TRUE(net_.until([&] {
-    return dialed->connection->trouble() == "the listener closes connections before the handshake";
+    return dialed->connection->trouble().starts_with("the listener closes connections before");
   }));
   close(server);
   EXPECT_TRUE(
