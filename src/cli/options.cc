@@ -254,6 +254,7 @@ void forget_options(const StoredOptions& settings, const std::string& stored, Pl
   const bool other_ranks = given("ranks") || given("mesh");
   if (other_ranks && !given("speeds")) plan.speeds.clear();
   if (given("schedule") && !given("schedule-file")) plan.schedule_file.clear();
+  if (!given("f32-nodes") && plan.precision != "bf16") plan.f32_nodes.clear();
   const bool another = given("schedule") || given("schedule-file");
   if (another) {
     const std::string name = plan.schedule_file.empty() ? plan.schedule : "";

@@ -96,6 +96,13 @@ class Train(Case):
         self.train(half, *common, "--steps", 1)
         self.assertEqual(run("profile", half, "--dropout", 0.1, "--repeats", 1).returncode, 0)
 
+    def test_a_resumed_run_in_float32_forgets_the_exceptions_from_bf16(self):
+        ck = self.path("ck")
+        self.train(TINY, *TINY_STEP, "--steps", 1, "--precision", "bf16", "--f32-nodes", "lm_head", "--checkpoint", ck)
+        self.fails(3, "f32_nodes is 'lm_head', expected '' with precision f32", "train", "--resume", ck, "--steps", 2, "--precision", "f32", "--f32-nodes",
+                   "lm_head")
+        self.train("--resume", ck, "--steps", 2, "--precision", "f32")
+
     def test_auto_clips_as_every_synchronous_schedule_does(self):
         common = [TINY, *TINY_STEP, "--ranks", 2, "--steps", 3]
         clipped = self.train(*common)[1]["digest"]
