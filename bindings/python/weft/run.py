@@ -301,7 +301,8 @@ class Run(Polled):
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             found = self._look(SLICE if end is None else min(max(end - time.monotonic(), 0), SLICE), tag, use)
-            if found is not None or not self._busy or (end is not None and time.monotonic() >= end):
+            over = not self._busy and not self._boxes.get(tag)   # in this order: another call fills the box first
+            if found is not None or over or (end is not None and time.monotonic() >= end):
                 return found
 
     def _look(self, wait: float, tag: Optional[int], use: Callable[[Any], Any]) -> Any:
