@@ -26,10 +26,6 @@
 namespace weft {
 namespace {
 
-// The last digits of sums of measured times depend on the order of summation; such small
-// differences do not count.
-constexpr double kSlack = 1e-9;
-
 struct Cost {
   double forward = 1, input = 1, weight = 1;
   double held = 1, parked = 1;  // from F to I, and from I to W
@@ -41,7 +37,7 @@ struct Costs {
   std::vector<Cost> ranks;
   double latency = 0, cap = 0;  // cap 0: none
   bool places = false, short_spans = false;
-  bool fits(double held) const { return cap <= 0 || held <= cap * (1 + kSlack); }
+  bool fits(double held) const { return cap <= 0 || held <= cap * (1 + kRounding); }
 };
 
 Status read_list(const char* name, const std::vector<double>& list, double Cost::*member,
@@ -239,10 +235,10 @@ class Lister {
     if (there < 0) return {};
     while (costs_.cap > 0 && due(rank) && !costs_.fits(rank.most_with(kind, costs_, cost)))
       put(r, Kind::W, 0);
-    while (due(rank) && rank.now + cost.weight <= there + kSlack * there) put(r, Kind::W, 0);
+    while (due(rank) && rank.now + cost.weight <= there + kRounding * there) put(r, Kind::W, 0);
     const bool late_is_fine = forward || rank.i + try_.punctual < schedule_.micro_batches;
     if (due(rank) && late_is_fine &&
-        there - rank.now > try_.patience * cost.weight + kSlack * there)
+        there - rank.now > try_.patience * cost.weight + kRounding * there)
       put(r, Kind::W, 0);
     put(r, kind, there);
     return kind;
@@ -298,7 +294,7 @@ std::vector<int32_t> warm_ups(const Costs& costs, const std::vector<double>& wan
       const double last =
           costs.places ? cost.held + cost.parked - cost.kept : std::max(cost.held, cost.parked);
       const double room =
-          1 + std::floor((costs.cap * (1 + kSlack) - cost.fixed - last) / cost.held);
+          1 + std::floor((costs.cap * (1 + kRounding) - cost.fixed - last) / cost.held);
       out[r] = static_cast<int32_t>(std::clamp<double>(room, 1, out[r]));
     }
     if (r > 0) out[r] = std::min(out[r], out[r - 1]);
@@ -338,8 +334,8 @@ class Best {
     std::array<double, 3> price = {clock.makespan(), clock.most_held(), clock.longest_span()};
     if (costs_.short_spans) std::swap(price[1], price[2]);
     for (size_t i = 0; found_ && i < price.size(); ++i) {
-      if (price[i] > price_[i] + kSlack * price_[i]) return;
-      if (price[i] < price_[i] - kSlack * price_[i]) break;
+      if (price[i] > price_[i] + kRounding * price_[i]) return;
+      if (price[i] < price_[i] - kRounding * price_[i]) break;
       if (i + 1 == price.size()) return;
     }
     if (excess_ && !fits_exactly(schedule)) return;
@@ -425,7 +421,7 @@ Result<Schedule> make_zb_auto(const ScheduleSizes& sizes) {
   }
   for (double held = INFINITY; best.found() && left > 0 && best.most_held() < held;) {
     held = best.most_held();
-    costs.cap = held * (1 - 2 * kSlack);
+    costs.cap = held * (1 - 2 * kRounding);
     if (costs.cap > 0) try_all(costs, sizes, best, left);
   }
   if (!best.found())

@@ -146,6 +146,9 @@ Result<Schedule> make_dualpipe_v(
     const ScheduleSizes& sizes);  // DualPipe folded into a V (DeepSeek 2025)
 Result<Schedule> make_zb_auto(
     const ScheduleSizes& sizes);  // zero bubble from measured costs under a cap
+// The last digits of sums of measured times depend on the order of summation. zb-auto does not
+// count smaller shares of a time as a difference.
+constexpr double kRounding = 1e-9;
 // The time of a schedule of F, I and W with one stage per rank at these costs; zb-auto minimizes
 // it.
 Result<double> listed_time(const Schedule& schedule, const ScheduleCosts& costs);

@@ -97,7 +97,8 @@ class OrderWithin {
     WEFT_TRY_ASSIGN(const double time, listed_time(outline.value().train, outline.value().costs));
     int64_t bytes = 0;
     for (const RankBytes& rank : ranks) bytes = std::max(bytes, rank.all);
-    if (best_ && (time > time_ || (time == time_ && bytes >= bytes_))) return true;
+    const double same = kRounding * time_;
+    if (best_ && (time > time_ + same || (time >= time_ - same && bytes >= bytes_))) return true;
     best_ = outline.take();
     time_ = time;
     bytes_ = bytes;

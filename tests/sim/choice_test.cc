@@ -351,6 +351,16 @@ TEST_P(ZbAutoPlanned, UsesTheBytesBeyondZbH1ForLessIdle) {
   }
 }
 
+TEST_P(ZbAutoPlanned, TakesNoMoreBytesUnderALimitThatDoesNotBind) {
+  for (const SplitBy split : {SplitBy::uniform, SplitBy::cost}) {
+    const auto free = plan_of("zb-auto", 0, split);
+    const auto limited = plan_of("zb-auto", int64_t{1} << 40, split);
+    ASSERT_TRUE(free.ok() && limited.ok()) << limited.status().text();
+    EXPECT_LE(limited.value().seconds, free.value().seconds * kSame);
+    EXPECT_LE(limited.value().peak_bytes(), free.value().peak_bytes());
+  }
+}
+
 TEST_P(ZbAutoPlanned, WorksWithLessThanZbH1) {
   for (const SplitBy split : {SplitBy::uniform, SplitBy::cost}) {
     const auto h1 = plan_of("zb-h1", 0, split);
