@@ -331,10 +331,9 @@ void scale_c(const Gemm& g) {
 
 void compute(const Gemm& g) {
   if (g.beta != 1 && (g.beta != 0 || g.k == 0)) scale_c(g);
-  // A small B, or one for few rows, is read where it lies.
-  const bool near = g.k * g.n <= 32768 || g.m <= kTile.rows;
+  static_assert(kTile.rows <= kFewRows);
   const bool pack_a = g.a.transposed && g.m > 16 && g.n >= 96;
-  const bool pack_b = !g.packed_b && (g.b.transposed || g.n % kStrip != 0 || !near);
+  const bool pack_b = !g.packed_b && gemm_packs(g.m, g.k, g.n, g.b.transposed, kTile.rows);
   if (pack_a && pack_b) return with_both(g);
   if (pack_a) return with_a(g);
   if (pack_b) return with_b(g);

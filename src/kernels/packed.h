@@ -15,6 +15,14 @@ constexpr int64_t packed_floats(int64_t k, int64_t n) {
   return (n + kStrip - 1) / kStrip * kStrip * k;
 }
 
+// Whether a product packs B[k,n] for itself, unless it is packed. A B in whole strips is read where
+// it lies if it is small, or for at most `few` rows: those of a tile.
+constexpr int64_t kFewRows = 8;  // of the largest tile
+constexpr bool gemm_packs(int64_t m, int64_t k, int64_t n, bool transposed,
+                          int64_t few = kFewRows) {
+  return transposed || n % kStrip != 0 || (m > few && k * n > 32768);
+}
+
 // Writes packed_floats(k, n) floats: B[k,n] for Gemm::packed_b. `out` is aligned and does not
 // overlap B.
 void pack(const Factor& b, int64_t k, int64_t n, float* out, Tiles& tiles);

@@ -72,11 +72,8 @@ struct LocalUses {
 constexpr int64_t kManyRows = 256;
 constexpr int64_t kSmallWeight = 1 << 18;  // elements
 
-bool pays(const Model& model, const PlanConfig& config, const Node& node) {
-  if (makes(model, config, Mode::train) && config.micro_batches < 2 * config.data) return false;
-  const Shape& in = model.desc(node.in.front(), config.micro_batch_size).shape;
-  const Shape& weight = model.param(node.weights.front()).desc().shape;
-  return in.elements(0, in.rank - 1) <= kManyRows || weight.elements() <= kSmallWeight;
+bool serves_several(const Model& model, const PlanConfig& config) {
+  return !makes(model, config, Mode::train) || config.micro_batches >= 2 * config.data;
 }
 
 void add_use(const Model& model, const PlanConfig& config, const Param::Use& use, LocalUses& uses) {
@@ -87,7 +84,8 @@ void add_use(const Model& model, const PlanConfig& config, const Param::Use& use
     return;
   }
   const DType dtype = node.stored_as(config.values());
-  const bool copy = dtype == DType::bf16 || pays(model, config, node);
+  const bool copy =
+      pays_to_pack(model, config, node) && (dtype == DType::bf16 || serves_several(model, config));
   uses.all_pay = uses.all_pay && copy;
   const auto add = [&](bool transposed) {
     bool& form = uses.forms[{transposed, dtype}];
@@ -189,6 +187,17 @@ DType stored_dtype(const Model& model, const PlanConfig& config, ParamId id) {
 
 Desc stored_desc(const Model& model, const PlanConfig& config, ParamId param) {
   return {stored_dtype(model, config, param), model.param(param).local};
+}
+
+bool pays_to_pack(const Model& model, const PlanConfig& config, const Node& node) {
+  if (node.stored_as(config.values()) == DType::bf16) return true;
+  const Shape& weight = model.param(node.weights.front()).desc().shape;
+  return rows_of_product(model, config, node) <= kManyRows || weight.elements() <= kSmallWeight;
+}
+
+int64_t rows_of_product(const Model& model, const PlanConfig& config, const Node& node) {
+  const Shape& in = model.desc(node.in.front(), config.micro_batch_size).shape;
+  return in.elements(0, in.rank - 1);
 }
 
 bool multiplies_transposed(const Node& node, CallKind kind) {

@@ -11,6 +11,10 @@ namespace weft {
 
 // Whether the call, forward or input_grad, multiplies by the transpose of weight 0.
 bool multiplies_transposed(const Node& node, CallKind kind);
+// Of a full micro-batch.
+int64_t rows_of_product(const Model& model, const PlanConfig& config, const Node& node);
+// Whether a packed copy of weight 0 saves time, if it serves several micro-batches.
+bool pays_to_pack(const Model& model, const PlanConfig& config, const Node& node);
 // The type in which ranks keep the value of a parameter: bf16 if no step changes it, and all that
 // reads it rounds it to bf16, or its copies.
 DType stored_dtype(const Model& model, const PlanConfig& config, ParamId param);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "kernels/packed.h"
 #include "lowering/parameters.h"
 #include "ops/op.h"
 
@@ -61,6 +62,22 @@ double group_bytes(const PlanConfig& config, const ProgramCall& call) {
   if (call.clears) return static_cast<double>(call.acc.desc[0].bytes());
   return 4 * static_cast<double>(call.acc.desc[0].bytes()) *
          (config.gradient_groups - config.data) / config.micro_batches;
+}
+
+// Bytes read and written where a product packs a weight for itself. The times of nodes are those of
+// products with kept copies, where these pay.
+double packing_bytes(const Plan& plan, const ProgramCall& call) {
+  if (folds(call.kind) || call.kind == CallKind::weight_grad || call.packed.kept) return 0;
+  const Node& node = plan.model->node(call.node);
+  if (!node.op->multiplies_weight() || !pays_to_pack(*plan.model, plan.config, node)) return 0;
+  const Desc& weight = call.weights.front().desc[0];
+  const bool transposed = multiplies_transposed(node, call.kind);
+  const int64_t k = weight.shape[transposed ? 1 : 0], n = weight.shape[transposed ? 0 : 1];
+  const DType dtype = node.stored_as(plan.config.values());
+  const int64_t rows = rows_of_product(*plan.model, plan.config, node);
+  if (dtype == DType::f32 && !gemm_packs(rows, k, n, transposed)) return 0;
+  return static_cast<double>(weight.bytes()) +
+         static_cast<double>(packed_desc(dtype, weight.shape, transposed).bytes());
 }
 
 struct StepBytes {
@@ -133,7 +150,8 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
       if (program.kind == Kind::O) sum.first = bytes.update / memory_speed + reduced;
       for (const ProgramCall& call : program.calls) {
         const CallSeconds seconds = seconds_of(*plan.model, call, seconds_of_node);
-        const double added = group_bytes(plan.config, call) / memory_speed;
+        const double added =
+            (group_bytes(plan.config, call) + packing_bytes(plan, call)) / memory_speed;
         sum.first += seconds.first + added;
         sum.further += seconds.further + added;
       }

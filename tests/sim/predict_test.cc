@@ -202,6 +202,31 @@ TEST(Prediction, UsesTheMeasuredSpeedOfUpdatesAndTimeBetweenActions) {
   EXPECT_NEAR(seconds(1e3, 3) - seconds(1e3, 2), seconds(1e3, 2) - slow, 1e-6);
 }
 
+// Two layers; the gradient of the input is not computed. A copy of 64 x 64 takes 16 KiB, one of 8 x
+// 8 half a KiB, with padding.
+TEST(Prediction, CountsPackingWhereNoCopyIsKept) {
+  constexpr int32_t kMicroBatches = 4;
+  const auto added = [](int64_t width, int32_t rows, const std::string& precision) {
+    const auto seconds = [&](bool packed) {
+      PlanConfig config = chain_config("1f1b", 1, kMicroBatches);
+      config.micro_batch_size = rows;
+      config.precision = precision;
+      config.packed = packed;
+      config.machines.memory_speed = 1;
+      const auto model = make_preset(cat("mlp:layers=2,width=", width), {}).value().model;
+      return predict(make_plan(model, config).take(), nullptr, false).take().seconds;
+    };
+    return seconds(false) - seconds(true);
+  };
+  // The weight is read and the copy written for each call; copies are written in an update.
+  EXPECT_NEAR(added(8, 1, "f32"), kMicroBatches * 3 * (256 + 512) - 3 * 512, 1e-3);
+  EXPECT_NEAR(added(64, 9, "f32"), kMicroBatches * (16 << 11) - 3 * (16 << 10), 1e-3);
+  EXPECT_NEAR(added(256, 8, "f32"), kMicroBatches * (256 << 11) - 3 * (256 << 10), 1e-3);
+  EXPECT_NEAR(added(256, 9, "f32"), kMicroBatches * 3 * (256 << 11) - 3 * (256 << 10), 1e-3);
+  EXPECT_NEAR(added(256, 1, "bf16"), kMicroBatches * 3 * (256 + 128) * 1024 - 3 * (128 << 10),
+              1e-3);
+}
+
 TEST(Prediction, RefusesTimesThatAreTooLong) {
   PlanConfig config = chain_config("1f1b", 2, 4);
   config.machines.speeds = {1, 1e-320};
