@@ -21,6 +21,7 @@ class Chain {
     chain.stages_ = stages;
     const size_t n = nodes.cost.size();
     chain.bytes_ = &loads.bytes;
+    chain.fed_cut_time_ = &loads.fed_cut_time;
     if (!loads.cut_time.empty() && loads.cut_time.size() != n)
       return Status(Code::invalid, cat("cut_time has ", loads.cut_time.size(),
                                        " entries, expected one for each of ", n, " nodes"));
@@ -59,6 +60,11 @@ class Chain {
   bool passable(size_t s, size_t node, double limit) const {
     return stages_[s].rank == stages_[s - 1].rank || cut_time_[node] <= limit;
   }
+  // Whether it can also end there.
+  bool is_fed(size_t s, size_t begin, size_t end, double limit) const {
+    const bool after_first = s > 0 && stages_[s].rank != 0 && stages_[s - 1].rank == 0;
+    return !after_first || !*fed_cut_time_ || (*fed_cut_time_)(begin, end) <= limit;
+  }
 
   // From the last stage to the first: next[s][v] is the first node from v on at which stage s can
   // begin so that it and the later stages contain the remaining nodes; nodes() + 1 if there is
@@ -72,7 +78,8 @@ class Chain {
       here.assign(n + 2, none);
       // Every stage has a node.
       for (size_t v = n - (p - 1 - s); v-- > s;) {
-        const bool good = (s == 0 || passable(s, v, cut_limit)) && end_of(s, v, limit, behind) <= n;
+        const bool good =
+            (s == 0 || passable(s, v, cut_limit)) && end_of(s, v, limit, cut_limit, behind) <= n;
         here[v] = good ? v : here[v + 1];
       }
       std::fill(here.begin(), here.begin() + static_cast<std::ptrdiff_t>(s), here[s]);
@@ -84,8 +91,10 @@ class Chain {
 
   // The first node at which stage s can end, if it begins at v, and the next can begin; nodes() + 1
   // if there is none.
-  size_t end_of(size_t s, size_t v, double limit, const std::vector<size_t>& behind) const {
-    for (size_t end = behind[first_end_[v]]; end <= nodes() && time(s, v, end) <= limit;
+  size_t end_of(size_t s, size_t v, double limit, double cut_limit,
+                const std::vector<size_t>& behind) const {
+    for (size_t end = behind[first_end_[v]];
+         end <= nodes() && time(s, v, end) <= limit && is_fed(s, v, end, cut_limit);
          end = behind[end + 1]) {
       const BytesOfRun run = bytes(s, v, end);
       if (run.fits()) return end;
@@ -98,6 +107,8 @@ class Chain {
     double most = 0;
     for (size_t s = 0; s < stages_.size(); ++s) most = std::max(most, time(s, 0, nodes()));
     for (double t : cut_time_) most = std::max(most, t);
+    for (size_t v = 0; *fed_cut_time_ && v < nodes(); ++v)
+      most = std::max(most, (*fed_cut_time_)(v, nodes()));
     return most;
   }
 
@@ -131,6 +142,7 @@ class Chain {
   std::vector<size_t> needed_;
   std::vector<size_t> first_end_;  // of a run from each node that contains one of needed_
   const std::function<BytesOfRun(const RunOfNodes&)>* bytes_ = nullptr;
+  const std::function<double(size_t, size_t)>* fed_cut_time_ = nullptr;
 };
 
 // The smallest number from 0 to `most` that is good, if all larger ones are. Doubles that are not
@@ -168,7 +180,7 @@ Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
   chain.solve(limit, both, &rows);
   std::vector<int32_t> cuts;
   for (size_t s = 1, begin = 0; s < stages.size(); ++s) {
-    begin = chain.end_of(s - 1, begin, limit, rows[s]);
+    begin = chain.end_of(s - 1, begin, limit, both, rows[s]);
     cuts.push_back(static_cast<int32_t>(begin));
   }
   return partition_at(nodes, cuts);

@@ -33,6 +33,9 @@ struct ChainLoads {
   // Every stage has one of these nodes, which ascend and of which there are enough. May be empty:
   // any node.
   std::span<const size_t> needed = {};
+  // `cut_time` of a stage with the nodes `begin` to `end` - 1 after a stage of rank 0, which sends
+  // their inputs over the same link. A longer run does not take less. May be empty: no inputs.
+  std::function<double(size_t begin, size_t end)> fed_cut_time = {};
 };
 
 struct StageRoom {

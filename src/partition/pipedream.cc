@@ -106,7 +106,10 @@ class Level {
           k + 1 < part_.size() ? part_[k + 1][j - k - 1] : difference(&ModelState::time, k + 1, j);
       if (own == kNever) continue;
       double time = std::max(before, (own + sync(k + 1, j, replicas)) / replicas);
-      time = std::max(time, 2 * states_[k].output_bytes / (level_.bandwidth * replicas));
+      double arriving = 2 * states_[k].output_bytes;
+      if (options_.fed_bytes && i == 0 && m - replicas == 1)
+        arriving += options_.fed_bytes(k + 1, j);
+      time = std::max(time, arriving / (level_.bandwidth * replicas));
       if (j + 1 < states_.size())
         time = std::max(time, 2 * states_[j].output_bytes / (level_.bandwidth * replicas));
       if (time < best.time) best = {time, static_cast<int32_t>(k), replicas};

@@ -7,12 +7,14 @@
 //   one stage       (T + 4 (M-1) P / (bandwidth M)) / M
 //   a further one   max(the best for what is before it on M - R machines, its own time on R, 2 a_in
 //   / (bandwidth R), 2 a_out / (bandwidth R))
+// Beyond the paper, the inputs of a stage after the first machine count with 2 a_in.
 // The time of a step is that of the slowest part. Machines that are nested (cores in a host, hosts
 // in a rack) are solved from the inside out: the result of a level for a part is the time of that
 // part for the next level.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -38,6 +40,9 @@ struct ReplicaOptions {
   std::vector<MachineLevel> levels;  // from the inside out
   double memory = 0;                 // bytes that a stage may keep; 0: no limit
   bool straight = false;             // one machine per stage
+  // Bytes of inputs that the first machine sends to a stage with the states `first` to `last`. They
+  // count if this machine is the stage before. May be empty: none.
+  std::function<double(size_t first, size_t last)> fed_bytes = {};
 };
 
 struct ReplicatedStage {

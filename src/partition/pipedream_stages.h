@@ -1,6 +1,7 @@
 // PipeDream's partitioner for a model: its nodes in order are the chain of states.
 #pragma once
 
+#include "partition/cut_loads.h"
 #include "partition/pipedream.h"
 #include "partition/stages.h"
 
@@ -8,7 +9,7 @@ namespace weft {
 
 // State k is the first k + 1 of `ops`; its output is the values that later nodes use.
 Result<std::vector<ModelState>> states_of(const Model& model, const PlanConfig& config,
-                                          const OpNodes& ops);
+                                          const OpNodes& ops, const CutLoads& cuts);
 
 // Stages of one machine each, for schedules other than 'pipedream'. Links without a bandwidth count
 // as unlimited.

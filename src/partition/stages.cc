@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "lowering/segments.h"
 #include "partition/balance.h"
+#include "partition/cut_loads.h"
 #include "partition/cut_search.h"
 #include "partition/pipedream_stages.h"
 #include "plan/schedule_choice.h"
@@ -158,11 +159,15 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
     room.speed *= schedule.replicas_of(s);
     rooms.push_back(room);
   }
-  const CutLoads cuts = cut_loads(model, config, ops);
+  const CutLoads cuts(model, config, ops);
   WEFT_TRY_ASSIGN(std::vector<size_t> shared, shared_nodes(model, all, ops));
   // A rank may also have all of another node of the stage.
   if (shared.size() < rooms.size()) shared.clear();
-  ChainLoads loads{.cut_time = cuts.time, .bytes = {}, .needed = shared};
+  ChainLoads loads{.cut_time = cuts.time(), .bytes = {}, .needed = shared};
+  if (config.machines.bandwidth > 0)
+    loads.fed_cut_time = [&cuts](size_t begin, size_t end) {
+      return cuts.time_from_first(begin, end);
+    };
   if (!cuts_by_bytes(config)) return partition_for(costs, loads, rooms);
   WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, all, ops, schedule));
   const bool one_each = schedule.stages <= schedule.ranks();
@@ -203,42 +208,6 @@ bool cuts_by_bytes(const PlanConfig& config) {
     limited = limited || limit_of(config, r) < kNoLimit;
   return limited && config.split == SplitBy::cost && config.cuts.empty() &&
          config.recompute != "auto";
-}
-
-CutLoads cut_loads(const Model& model, const PlanConfig& config, const OpNodes& ops) {
-  CutLoads out;
-  const size_t n = ops.ids.size();
-  // Every tensor that is made before a cut and used after it counts once, as if all messages passed
-  // through adjacent stages. A tensor that skips stages is sent directly, so that this is an upper
-  // bound for a link. Links carry both directions at once.
-  std::vector<double> there(n + 1, 0.0), back(n + 1, 0.0), messages(n + 1, 0.0);
-  for (size_t i = 0; i < n; ++i) {
-    const Node& node = model.node(ops.ids[i]);
-    if (node.uses.empty()) continue;
-    const auto last = static_cast<size_t>(ops.index[static_cast<size_t>(node.uses.back().node)]);
-    const auto bytes = static_cast<double>(model.desc(ops.ids[i], config.micro_batch_size).bytes());
-    for (auto [sums, value] :
-         {std::pair(&there, bytes), std::pair(&back, node.needs_grad ? bytes : 0.0),
-          std::pair(&messages, 1.0)}) {
-      (*sums)[i + 1] += value;
-      (*sums)[last + 1] -= value;
-    }
-  }
-  out.time.assign(n, 0.0);
-  out.bytes.assign(n, 0.0);
-  // Whole numbers below 2^53, so the differences are exact.
-  double forward = 0, backward = 0, count = 0;
-  for (size_t i = 0; i < n; ++i) {
-    forward += there[i];
-    backward += back[i];
-    count += messages[i];
-    out.bytes[i] = forward;
-    if (count == 0) continue;
-    out.time[i] = config.machines.latency;
-    if (config.machines.bandwidth > 0)
-      out.time[i] += std::max(forward, backward) / config.machines.bandwidth;
-  }
-  return out;
 }
 
 PlanConfig pipeline_config(const PlanConfig& config) {

@@ -18,12 +18,6 @@ struct OpNodes {
   std::vector<int32_t> index;  // per node of the model, -1: an input
 };
 
-// Per node of `ops`: the time that messages over a cut before it take, and their bytes.
-struct CutLoads {
-  std::vector<double> time, bytes;  // forward bytes
-};
-CutLoads cut_loads(const Model& model, const PlanConfig& config, const OpNodes& ops);
-
 // The memory limit of a rank, by the configuration.
 constexpr int64_t kNoLimit = INT64_MAX;
 int64_t limit_of(const PlanConfig& config, size_t rank);

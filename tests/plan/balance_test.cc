@@ -105,9 +105,16 @@ TEST(Balance, FaultsAreNamed) {
 
 struct Case {
   Costs cost, cut;
+  Costs fed;  // time of the inputs of each node
   Bytes fixed, held, in_flight, limits;
   std::vector<StageRoom> stages;
   std::vector<size_t> needed;
+
+  double fed_cut_time(size_t begin, size_t end) const {
+    double time = cut[begin];
+    for (size_t v = begin; v < end && !fed.empty(); ++v) time += fed[v];
+    return time;
+  }
 
   // The bottleneck of a partition that fits, and its slowest stage; infinity otherwise.
   std::pair<double, double> judge(const Ints& starts) const {
@@ -123,7 +130,8 @@ struct Case {
                                    [&](size_t v) { return v >= begin && v < end; });
       if (bytes > limits[s] || !(has || needed.empty())) return {INFINITY, INFINITY};
       stage = std::max(stage, time / stages[s].speed);
-      if (s > 0 && stages[s].rank != stages[s - 1].rank) worst = std::max(worst, cut[begin]);
+      if (s > 0 && stages[s].rank != stages[s - 1].rank)
+        worst = std::max(worst, stages[s - 1].rank == 0 ? fed_cut_time(begin, end) : cut[begin]);
     }
     return {std::max(worst, stage), stage};
   }
@@ -175,8 +183,10 @@ TEST(Balance, IsTheBestOfAllCuts) {
       for (int32_t v = 0; v < nodes; ++v)
         if (below(2)) c.needed.push_back(static_cast<size_t>(v));
     if (c.needed.size() < c.stages.size()) c.needed.clear();
+    for (int32_t v = 0; v < nodes && i % 2 == 1; ++v) c.fed.push_back(below(3));
     ChainLoads loads = loads_of(c.fixed, c.held, c.in_flight, c.limits, c.cut);
     loads.needed = c.needed;
+    loads.fed_cut_time = [&c](size_t begin, size_t end) { return c.fed_cut_time(begin, end); };
     const auto found = partition_for({c.cost, {}}, loads, c.stages);
     const Ints best = c.best();
     if (best.empty()) {

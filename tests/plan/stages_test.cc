@@ -160,6 +160,61 @@ TEST(Stages, UnequalSpeeds) {
   EXPECT_EQ(fault(model, config), "plan: speeds has 1 entries, expected one for each of 2 ranks");
 }
 
+// x [16] -> 64 -> 16 -> 16 -> 16 -> mean squared error. The first layer takes 3 s, the others 1 s.
+// Cuts into equal times are at the wide value, which has 256 bytes in f32; the others have 64, like
+// the target.
+std::shared_ptr<const Model> narrowing_model() {
+  Model made;
+  const NodeId target = made.add_input("target", {DType::f32, {1, 16}}, false).take();
+  NodeId x = made.add_input("x", {DType::f32, {1, 16}}, false).take();
+  int64_t features = 16;
+  for (const int64_t next : {64, 16, 16, 16}) {
+    const std::string name = cat("l", made.params().size());
+    const ParamId w[] = {
+        made.add_param(name, Shape{features, next}, {InitKind::normal, 0.1}).take()};
+    const NodeId in[] = {x};
+    x = made.add_node(name, find_op("linear"), {}, in, w).take();
+    features = next;
+  }
+  const NodeId ends[] = {x, target};
+  EXPECT_TRUE(made.add_node("loss", find_op("mse"), {}, ends, {}).ok());
+  EXPECT_TRUE(made.finish().ok());
+  return std::make_shared<const Model>(std::move(made));
+}
+
+PlanConfig narrowing_config(SplitBy split, double bandwidth, const char* precision) {
+  PlanConfig config = config_of(2, split);
+  for (const double seconds : {0, 0, 3, 1, 1, 1, 0}) config.times.push_back({seconds, 0, 0});
+  config.machines.bandwidth = bandwidth;
+  config.precision = precision;
+  return config;
+}
+
+TEST(Stages, MessagesCountAsTheyAreStored) {
+  const auto model = narrowing_model();
+  for (const auto& [split, bandwidth] :
+       {std::pair(SplitBy::cost, 60.0), {SplitBy::pipedream, 120.0}}) {
+    PlanConfig config = narrowing_config(split, bandwidth, "bf16");
+    EXPECT_EQ(cuts(model, config), (std::vector<std::string>{"l1"}));
+    config.f32_nodes = "l0";
+    EXPECT_EQ(cuts(model, config), (std::vector<std::string>{"l2"}));
+    config = narrowing_config(split, bandwidth, "f32");
+    EXPECT_EQ(cuts(model, config), (std::vector<std::string>{"l2"}));
+  }
+}
+
+// With three ranks, the target is sent over a link that has no other messages.
+TEST(Stages, InputsCountOnTheLinkFromRank0) {
+  const auto model = narrowing_model();
+  for (const auto& [split, bandwidth] :
+       {std::pair(SplitBy::cost, 70.0), {SplitBy::pipedream, 135.0}}) {
+    PlanConfig config = narrowing_config(split, bandwidth, "f32");
+    EXPECT_EQ(cuts(model, config), (std::vector<std::string>{"l2"}));
+    config.ranks = 3;
+    EXPECT_EQ(cuts(model, config).front(), "l1");
+  }
+}
+
 // A forward takes a second, and a message two and a half: five micro-batches pass while one is
 // in transit and its grant returns.
 TEST(Stages, SlowLinksHaveMorePlaces) {
