@@ -237,24 +237,26 @@ StepGraph build_step_graph(const Model& model, Mode mode, const std::vector<int3
 }
 
 void place_folds(StepGraph& graph, const Model& model, const std::vector<int32_t>& stage_of_node) {
-  const auto stage = [&](NodeId id) { return stage_of_node[static_cast<size_t>(id)]; };
+  const auto stage_of = [&](NodeId id) { return stage_of_node[static_cast<size_t>(id)]; };
+  for (StepCall& call : graph.calls)
+    if (folds(call.kind)) place_fold(graph, model, call, stage_of);
+}
+
+void place_fold(StepGraph& graph, const Model& model, StepCall& call,
+                const std::function<int32_t(NodeId)>& stage_of) {
   const auto made = [&](TensorId t) -> StepTensor& {
     return graph.tensors[static_cast<size_t>(t)];
   };
-  for (StepCall& call : graph.calls) {
-    if (call.kind == CallKind::join) {
-      const bool together = std::all_of(call.in.begin(), call.in.end(), [&](TensorId slice) {
-        return stage(made(slice).node) == stage(call.node);
-      });
-      call.where = together ? call.node : model.node(call.node).in.front();
-    } else if (call.kind == CallKind::add) {
-      const NodeId so_far = made(call.in[0]).maker, last = made(call.in[1]).maker;
-      call.where = stage(so_far) == stage(last) ? last : call.node;
-    } else {
-      continue;
-    }
-    made(call.out).maker = call.where;
+  if (call.kind == CallKind::join) {
+    const bool together = std::all_of(call.in.begin(), call.in.end(), [&](TensorId slice) {
+      return stage_of(made(slice).node) == stage_of(call.node);
+    });
+    call.where = together ? call.node : model.node(call.node).in.front();
+  } else {
+    const NodeId so_far = made(call.in[0]).maker, last = made(call.in[1]).maker;
+    call.where = stage_of(so_far) == stage_of(last) ? last : call.node;
   }
+  made(call.out).maker = call.where;
 }
 
 }  // namespace weft

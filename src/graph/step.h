@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <vector>
 
 #include "graph/model.h"
@@ -111,5 +112,8 @@ void each_tensor(const StepCall& call, Visit&& visit) {
 // stage of the value; a join in the stage of its slices if they are in one stage, otherwise in the
 // stage of the value.
 void place_folds(StepGraph& graph, const Model& model, const std::vector<int32_t>& stage_of_node);
+// One of them, after those whose results it reads.
+void place_fold(StepGraph& graph, const Model& model, StepCall& call,
+                const std::function<int32_t(NodeId)>& stage_of);
 
 }  // namespace weft

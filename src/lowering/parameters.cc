@@ -211,10 +211,11 @@ Desc packed_desc(DType dtype, const Shape& weight, bool transposed) {
 }
 
 std::vector<std::vector<ResidentParam>> residents_of(
-    const Model& model, const PlanConfig& config, const std::vector<int32_t>& owners, int32_t ranks,
-    const RanksOfNode& ranks_of, const std::function<Replica(int32_t)>& replica_of) {
+    const Model& model, const PlanConfig& config, std::span<const ParamId> params,
+    const std::vector<int32_t>& owners, int32_t ranks, const RanksOfNode& ranks_of,
+    const std::function<Replica(int32_t)>& replica_of) {
   std::vector<std::vector<ResidentParam>> out(static_cast<size_t>(ranks));
-  for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
+  for (const ParamId p : params) {
     std::map<int32_t, LocalUses> local;  // per rank that uses it
     const Param& param = model.param(p);
     for (const Param::Use& use : param.uses)
@@ -252,10 +253,11 @@ int64_t place_residents(const Model& model, std::vector<ResidentParam>& resident
 }
 
 std::vector<std::vector<ResidentState>> states_of(const Model& model, const PlanConfig& config,
-                                                  int32_t ranks, const RanksOfNode& ranks_of) {
+                                                  std::span<const NodeId> nodes, int32_t ranks,
+                                                  const RanksOfNode& ranks_of) {
   std::vector<std::vector<ResidentState>> out(static_cast<size_t>(ranks));
   if (!makes(model, config, Mode::infer) && !makes(model, config, Mode::fill)) return out;
-  for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id)
+  for (const NodeId id : nodes)
     for (const Desc& desc : model.node(id).one.state)
       for (const int32_t rank : ranks_of(id))
         out[static_cast<size_t>(rank)].push_back({.node = id, .desc = desc});
@@ -269,27 +271,31 @@ void place_states(std::vector<ResidentState>& states, int64_t& top) {
   }
 }
 
-std::vector<int32_t> choose_owners(const Model& model, const PlanConfig& config, int32_t ranks,
+std::vector<int32_t> choose_owners(const Model& model, const PlanConfig& config,
+                                   std::span<const ParamId> params, int32_t ranks,
                                    const RanksOfNode& ranks_of) {
-  const auto& params = model.params();
-  std::vector<int64_t> sizes;
-  for (ParamId p = 0; p < static_cast<ParamId>(params.size()); ++p)
-    sizes.push_back(padded_bytes(stored_desc(model, config, p)));
+  struct Sized {
+    bool frozen;
+    int64_t bytes;
+    ParamId param;
+  };
+  std::vector<Sized> order;
+  for (const ParamId p : params)
+    order.push_back(
+        {model.param(p).training.frozen, padded_bytes(stored_desc(model, config, p)), p});
+  std::stable_sort(order.begin(), order.end(), [](const Sized& a, const Sized& b) {
+    return std::pair(a.frozen, -a.bytes) < std::pair(b.frozen, -b.bytes);
+  });
   std::vector<int64_t> owned(static_cast<size_t>(ranks), 0);
-  std::vector<int32_t> out(params.size(), -1);
-  std::vector<size_t> order(params.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  const auto later = [&](size_t p) { return std::pair(params[p].training.frozen, -sizes[p]); };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return later(a) < later(b); });
-  for (const size_t p : order) {
-    int32_t& owner = out[p];
-    for (const int32_t rank : ranks_of(params[p].uses.front().node))
+  std::vector<int32_t> out(model.params().size(), -1);
+  for (const Sized& next : order) {
+    int32_t& owner = out[static_cast<size_t>(next.param)];
+    for (const int32_t rank : ranks_of(model.param(next.param).uses.front().node))
       if (owner < 0 || owned[static_cast<size_t>(rank)] < owned[static_cast<size_t>(owner)])
         owner = rank;
     if (owner < 0) continue;
     int64_t& bytes = owned[static_cast<size_t>(owner)];
-    bytes = sum_of_bytes(bytes, sizes[p]);
+    bytes = sum_of_bytes(bytes, next.bytes);
   }
   return out;
 }
@@ -313,14 +319,18 @@ void place_parameters(Plan& plan) {
   };
   const std::vector<RunOfSum> runs = gradient_runs(plan);
   const RunOfSum none;  // replicas of single stages keep their accumulators
-  plan.owner_of_param = choose_owners(*plan.model, plan.config, ranks, ranks_of);
-  plan.resident = residents_of(*plan.model, plan.config, plan.owner_of_param, ranks, ranks_of,
-                               [&](int32_t rank) {
+  std::vector<ParamId> params(plan.model->params().size());
+  std::iota(params.begin(), params.end(), 0);
+  std::vector<NodeId> nodes(plan.model->nodes().size());
+  std::iota(nodes.begin(), nodes.end(), 0);
+  plan.owner_of_param = choose_owners(*plan.model, plan.config, params, ranks, ranks_of);
+  plan.resident = residents_of(*plan.model, plan.config, params, plan.owner_of_param, ranks,
+                               ranks_of, [&](int32_t rank) {
                                  const auto at = static_cast<size_t>(plan.position_of(rank));
                                  return Replica{plan.replica_of(rank), plan.replicas_at(rank),
                                                 at < runs.size() ? &runs[at] : &none};
                                });
-  plan.states = states_of(*plan.model, plan.config, ranks, ranks_of);
+  plan.states = states_of(*plan.model, plan.config, nodes, ranks, ranks_of);
   plan.permanent_bytes.clear();
   for (size_t r = 0; r < plan.resident.size(); ++r) {
     int64_t top = place_residents(*plan.model, plan.resident[r], plan.versions[r]);

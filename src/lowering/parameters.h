@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "lowering/gradient_runs.h"
@@ -30,19 +31,23 @@ struct Replica {
   const RunOfSum* runs;
 };
 
-// Per rank: what it keeps of each parameter that its nodes use. Places are empty.
+// Per rank: what it keeps of each parameter that its nodes use. Places are empty. `params`: those
+// with a use on one of the ranks, ascending; may have others.
 std::vector<std::vector<ResidentParam>> residents_of(
-    const Model& model, const PlanConfig& config, const std::vector<int32_t>& owners, int32_t ranks,
-    const RanksOfNode& ranks_of, const std::function<Replica(int32_t)>& replica_of);
+    const Model& model, const PlanConfig& config, std::span<const ParamId> params,
+    const std::vector<int32_t>& owners, int32_t ranks, const RanksOfNode& ranks_of,
+    const std::function<Replica(int32_t)>& replica_of);
 // Ring 0 of a rank: its weights, accumulators, optimizer state. Sets the places and the size of a
 // version, which has no frozen parameters; the result is in bytes.
 int64_t place_residents(const Model& model, std::vector<ResidentParam>& resident,
                         WeightVersions& versions);
 
 // Per rank: the state of its nodes, which lies behind its parameters. Places are empty until
-// place_states() sets them, from the end of the parameters, which it moves.
+// place_states() sets them, from the end of the parameters, which it moves. `nodes`: those with a
+// state, ascending; may have others.
 std::vector<std::vector<ResidentState>> states_of(const Model& model, const PlanConfig& config,
-                                                  int32_t ranks, const RanksOfNode& ranks_of);
+                                                  std::span<const NodeId> nodes, int32_t ranks,
+                                                  const RanksOfNode& ranks_of);
 void place_states(std::vector<ResidentState>& states, int64_t& top);
 
 // The ranks that update a parameter: its owner and, if the optimizer state is not sharded, the rank
@@ -51,8 +56,9 @@ std::vector<int32_t> updaters_of(const Plan& plan, ParamId param);
 
 // The rank that owns each parameter: of those with its first use, the one that owns the fewest
 // bytes so far. The largest parameters come first, and frozen ones, which have no other tensors,
-// last. -1: none of the ranks has it.
-std::vector<int32_t> choose_owners(const Model& model, const PlanConfig& config, int32_t ranks,
+// last. -1: none of the ranks has it. `params` as in residents_of.
+std::vector<int32_t> choose_owners(const Model& model, const PlanConfig& config,
+                                   std::span<const ParamId> params, int32_t ranks,
                                    const RanksOfNode& ranks_of);
 
 // Fills plan.owner_of_param, plan.resident, plan.states and plan.permanent_bytes.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include "base/text.h"
 
@@ -27,6 +28,7 @@ class Chain {
                                        " entries, expected one for each of ", n, " nodes"));
     chain.time_.resize(n + 1);
     for (size_t v = 0; v < n; ++v) chain.time_[v + 1] = chain.time_[v] + nodes.cost[v];
+    chain.has_cut_times_ = !loads.cut_time.empty();
     chain.cut_time_.assign(n, 0.0);
     for (size_t v = 0; v < loads.cut_time.size(); ++v) {
       if (!(loads.cut_time[v] >= 0) || std::isinf(loads.cut_time[v]))
@@ -53,8 +55,23 @@ class Chain {
     return (time_[end] - time_[begin]) / stages_[s].speed;
   }
   BytesOfRun bytes(size_t s, size_t begin, size_t end) const {
-    return *bytes_ ? (*bytes_)({s, begin, end}) : BytesOfRun();
+    return bytes_ && *bytes_ ? (*bytes_)({s, begin, end}) : BytesOfRun();
   }
+  Chain without_bytes() const {
+    Chain out = *this;
+    out.bytes_ = nullptr;
+    return out;
+  }
+  bool fits(const std::vector<int32_t>& cuts) const {
+    size_t begin = 0;
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      const size_t end = s < cuts.size() ? static_cast<size_t>(cuts[s]) : nodes();
+      if (!bytes(s, begin, end).fits()) return false;
+      begin = end;
+    }
+    return true;
+  }
+  bool has_cut_times() const { return has_cut_times_; }
 
   // Whether stage s, which is not the first, can begin at that node.
   bool passable(size_t s, size_t node, double limit) const {
@@ -139,26 +156,63 @@ class Chain {
  private:
   std::span<const StageRoom> stages_;
   std::vector<double> time_, cut_time_;
+  bool has_cut_times_ = false;
   std::vector<size_t> needed_;
   std::vector<size_t> first_end_;  // of a run from each node that contains one of needed_
   const std::function<BytesOfRun(const RunOfNodes&)>* bytes_ = nullptr;
   const std::function<double(size_t, size_t)>* fed_cut_time_ = nullptr;
 };
 
-// The smallest number from 0 to `most` that is good, if all larger ones are. Doubles that are not
-// negative are in the order of their bits, so that at most 64 halvings find it.
+// The smallest number from `from` to `most` that is good, if all larger ones are. Doubles that are
+// not negative are in the order of their bits, so that some 64 trials find it. Small numbers, for
+// which runs are short, are tried first.
 template <typename Good>
-double least(double most, Good&& good) {
-  uint64_t low = 0, high = std::bit_cast<uint64_t>(most);
+std::optional<double> least(double from, double most, Good&& good) {
+  const auto number = [](uint64_t bits) { return std::bit_cast<double>(bits); };
+  uint64_t low = std::bit_cast<uint64_t>(from), high = low, step = uint64_t{1} << 46;  // 1.6 %
+  const uint64_t top = std::bit_cast<uint64_t>(std::max(from, most));
+  while (!good(number(high))) {
+    if (high == top) return {};
+    low = high + 1;
+    high = top - high > step ? high + step : top;
+    step *= 2;
+  }
   while (low < high) {
     const uint64_t middle = low + (high - low) / 2;
-    if (good(std::bit_cast<double>(middle))) {
+    if (good(number(middle))) {
       high = middle;
     } else {
       low = middle + 1;
     }
   }
-  return std::bit_cast<double>(low);
+  return number(low);
+}
+
+// The smallest bottleneck of a chain, at least `from`, and the first nodes of its stages 1, 2, ...
+struct Best {
+  double bottleneck = 0;
+  std::vector<int32_t> cuts;
+};
+// `free`: the chain without limits. No result if no partition fits.
+std::optional<Best> best_of(const Chain& chain, const Chain& free, double from) {
+  const auto both = least(from, chain.bound(),
+                          [&chain](double limit) { return chain.solve(limit, limit, nullptr); });
+  if (!both) return {};
+  // If a cut is the bottleneck, the stages can be faster than that.
+  const auto stages_below = [&both](const Chain& of, double first) {
+    return *least(first, *both, [&](double limit) { return of.solve(limit, *both, nullptr); });
+  };
+  double limit = *both;
+  if (chain.has_cut_times()) limit = stages_below(free, 0);
+  if (chain.has_cut_times() && &chain != &free) limit = stages_below(chain, limit);
+  std::vector<std::vector<size_t>> rows;
+  chain.solve(limit, *both, &rows);
+  Best out{.bottleneck = *both, .cuts = {}};
+  for (size_t s = 1, begin = 0; s < rows.size(); ++s) {
+    begin = chain.end_of(s - 1, begin, limit, *both, rows[s]);
+    out.cuts.push_back(static_cast<int32_t>(begin));
+  }
+  return out;
 }
 
 }  // namespace
@@ -169,21 +223,12 @@ Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
   WEFT_TRY_ASSIGN(const Partition even,
                   partition_uniform(nodes, static_cast<int32_t>(stages.size())));
   WEFT_TRY_ASSIGN(const Chain chain, Chain::make(nodes, loads, stages));
-  if (!chain.solve(chain.bound(), chain.bound(), nullptr)) return chain.refusal();
-  const double both =
-      least(chain.bound(), [&chain](double limit) { return chain.solve(limit, limit, nullptr); });
-  // If a cut is the bottleneck, the stages can be faster than that.
-  const double limit = loads.cut_time.empty() ? both : least(both, [&chain, both](double time) {
-    return chain.solve(time, both, nullptr);
-  });
-  std::vector<std::vector<size_t>> rows;
-  chain.solve(limit, both, &rows);
-  std::vector<int32_t> cuts;
-  for (size_t s = 1, begin = 0; s < stages.size(); ++s) {
-    begin = chain.end_of(s - 1, begin, limit, both, rows[s]);
-    cuts.push_back(static_cast<int32_t>(begin));
-  }
-  return partition_at(nodes, cuts);
+  const Chain free = chain.without_bytes();
+  // If the best of all partitions fits, bytes need not be counted for others.
+  std::optional<Best> best = best_of(free, free, 0);
+  if (!chain.fits(best->cuts)) best = best_of(chain, free, best->bottleneck);
+  if (!best) return chain.refusal();
+  return partition_at(nodes, best->cuts);
 }
 
 }  // namespace weft

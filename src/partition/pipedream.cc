@@ -19,6 +19,15 @@ struct Cell {
   int32_t replicas = 0;  // of the last stage
 };
 
+// Whether each state contains all states before it, in this order, and takes no less time.
+bool forms_chain(std::span<const ModelState> states) {
+  for (size_t j = 1; j < states.size(); ++j) {
+    if (states[j].time < states[j - 1].time || states[j].before.size() != j) return false;
+    if (!std::is_sorted(states[j].before.begin(), states[j].before.end())) return false;
+  }
+  return true;
+}
+
 // The best solutions for the states i..j on 1 to M machines of one level, for i below `rows`.
 class Level {
  public:
@@ -30,7 +39,8 @@ class Level {
         options_(options),
         part_(std::move(part)),
         within_(within),
-        cells_(rows) {
+        cells_(rows),
+        is_chain_(within == 1 && forms_chain(states)) {
     for (size_t i = 0; i < rows; ++i) solve(i);
   }
 
@@ -91,9 +101,28 @@ class Level {
         if (fits(i, j, most - m, m))
           cell(i, j, m) = {(part_[i][j - i] + sync(i, j, m) / within_) / m, -1, m};
     for (int32_t m = 2; m <= most; ++m)
-      for (size_t j = i + 1; j < states_.size(); ++j)
+      for (size_t j = i + 1; j < states_.size(); ++j) {
+        if (is_chain_) {
+          split_chain(i, j, m);
+          continue;
+        }
         for (int32_t k : states_[j].before)
           if (static_cast<size_t>(k) >= i) split(i, j, m, static_cast<size_t>(k));
+      }
+  }
+
+  // From short last stages to long ones, until they take longer than the best solution. Of equal
+  // solutions the one with the smallest k is taken, as if k ascended.
+  void split_chain(size_t i, size_t j, int32_t m) {
+    Cell& best = cell(i, j, m);
+    const Cell one = best;
+    const int32_t most = options_.straight ? 1 : m - 1;
+    for (size_t k = j; k-- > i && (part_[k + 1][j - k - 1] / most <= best.time);) {
+      const Cell later = best;
+      best = one;
+      split(i, j, m, k);
+      if (best.time > later.time || best.split < 0) best = later;
+    }
   }
 
   void split(size_t i, size_t j, int32_t m, size_t k) {
@@ -122,6 +151,7 @@ class Level {
   std::vector<std::vector<double>> part_;  // [i][j - i]
   const int32_t within_;                   // machines of the level below
   std::vector<std::vector<Cell>> cells_;
+  const bool is_chain_;
 };
 
 Status check(std::span<const ModelState> states, const ReplicaOptions& options) {

@@ -57,8 +57,23 @@ void RunBytes::index_nodes() {
     const NodeId at = node.is_input() && !node.uses.empty() ? node.uses.front().node : id;
     of_whole.push_back(static_cast<size_t>(std::max(ops_.index[static_cast<size_t>(at)], 0)));
   }
-  for (const Node& piece : model_->nodes())
-    index_.push_back(of_whole[static_cast<size_t>(piece.origin)]);
+  params_.resize(ops_.ids.size());
+  stateful_.resize(ops_.ids.size());
+  for (NodeId id = 0; id < static_cast<NodeId>(model_->nodes().size()); ++id) {
+    const Node& piece = model_->node(id);
+    const size_t i = of_whole[static_cast<size_t>(piece.origin)];
+    index_.push_back(i);
+    params_[i].insert(params_[i].end(), piece.weights.begin(), piece.weights.end());
+    if (!piece.one.state.empty()) stateful_[i].push_back(id);
+  }
+  for (const NodeId id : model_->inputs()) {
+    const std::vector<Node::Use>& uses = model_->node(id).uses;
+    if (uses.empty()) continue;
+    const auto first = std::min_element(uses.begin(), uses.end(), [this](auto& a, auto& b) {
+      return index_[static_cast<size_t>(a.node)] < index_[static_cast<size_t>(b.node)];
+    });
+    index_[static_cast<size_t>(id)] = index_[static_cast<size_t>(first->node)];
+  }
   near_.resize(ops_.ids.size());
   for (size_t id = 0; id < of_whole.size(); ++id)
     for (const Node::Use& use : whole_->node(static_cast<NodeId>(id)).uses) {
@@ -80,6 +95,7 @@ Status RunBytes::add_mode(Mode mode) {
   for (size_t c = 0; c < info->graph.calls.size(); ++c)
     for (TensorId t : reads_of(info->graph.calls[c]))
       info->readers[static_cast<size_t>(t)].push_back(c);
+  index_calls(*info);
   info->schedule = train_;
   if (mode != Mode::train) {
     WEFT_TRY_ASSIGN(info->schedule,
@@ -92,6 +108,44 @@ Status RunBytes::add_mode(Mode mode) {
                                bytes_of_many(padded_bytes(shapes_.desc(info->graph, t, 0)), all));
   modes_.push_back(std::move(info));
   return {};
+}
+
+// The folds for one value place one another, and so do those for slices of it.
+void RunBytes::index_calls(ModeInfo& mode) const {
+  struct Folds {
+    std::vector<size_t> calls;
+    std::set<size_t> at;  // nodes of ops_
+  };
+  std::map<NodeId, Folds> folds_for;  // per value
+  std::set<TensorId> folded;
+  const auto index = [this](NodeId id) { return index_[static_cast<size_t>(id)]; };
+  mode.calls.resize(ops_.ids.size());
+  mode.folds.resize(ops_.ids.size());
+  for (size_t c = 0; c < mode.graph.calls.size(); ++c) {
+    const StepCall& call = mode.graph.calls[c];
+    if (!folds(call.kind)) {
+      mode.calls[index(call.node)].push_back(c);
+      continue;
+    }
+    const NodeId value = mode.graph.tensors[static_cast<size_t>(call.out)].node;
+    Folds& here = folds_for[value];
+    here.calls.push_back(c);
+    here.at.insert({index(value), index(call.node)});
+    for (const TensorId t : call.in) {
+      const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
+      if (!folded.contains(t)) {
+        here.at.insert(index(tensor.maker));
+      } else if (tensor.node != value) {
+        Folds& slice = folds_for[tensor.node];
+        here.at.insert(slice.at.begin(), slice.at.end());
+        slice.at.insert({index(value), index(call.node)});
+      }
+    }
+    folded.insert(call.out);
+  }
+  for (const auto& [value, here] : folds_for)
+    for (const size_t i : here.at)
+      mode.folds[i].insert(mode.folds[i].end(), here.calls.begin(), here.calls.end());
 }
 
 void RunBytes::set_order(Schedule train) {
@@ -329,7 +383,7 @@ std::vector<RemadeCalls> RunBytes::remade(size_t stage, const std::vector<size_t
   std::vector<RemadeCalls> out;
   const Cut cut = cut_at(runs_at(first)[stage], &first);
   for (const auto& [i, work] : works_of(*modes_.front(), stage, cut))
-    out.push_back({.position = position_of(stage, cut.segmented.segments[i].place),
+    out.push_back({.position = position_of(stage, segment_at(cut, i).place),
                    .forward = static_cast<int32_t>(work.calls[kPhaseF].size()),
                    .any = !work.calls[kPhaseR].empty(),
                    .time = remade_seconds(work, times)});

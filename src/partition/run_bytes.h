@@ -110,19 +110,24 @@ class RunBytes {
   };
   // A run as stage 0, others by their distance.
   struct Cut {
-    std::vector<int32_t> stage_of_node;
-    SegmentedStages segmented;
-    std::vector<size_t> own;  // segments of the run
+    RunOfNodes at;
+    const std::vector<size_t>* first;
+    std::vector<int32_t> own;  // segments of the run
+    SegmentedStages
+        segmented;  // without segments if each stage is one, whose number is its distance
   };
   struct ModeInfo {
     StepGraph graph;
     std::vector<std::vector<size_t>> readers;  // per tensor: calls
+    // Per node of ops_: the calls of its nodes other than folds; and the folds that can run there,
+    // or that read or make what runs there reads or makes.
+    std::vector<std::vector<size_t>> calls, folds;
     Schedule schedule;
     StageTimes times;
     int64_t sinks = 0;                                            // bytes that the controller keeps
     std::vector<std::map<std::vector<int32_t>, int32_t>> places;  // per stage: known ones
   };
-  using Works = std::map<size_t, StageWork>;  // per segment of the run
+  using Works = std::map<int32_t, StageWork>;  // per segment of the run
   struct Borders {
     StageTraffic traffic;
     std::map<TensorId, std::vector<Peer>> peers;
@@ -133,6 +138,7 @@ class RunBytes {
       : config_(config), ops_(ops), whole_(&model), slack_(std::max(config.slack, 1)) {}
   void index_nodes();
   Status add_mode(Mode mode);
+  void index_calls(ModeInfo& mode) const;
   void set_times();
   int32_t slack_at(const std::vector<size_t>& first) const;
   // The distances of the stages that exchange tensors with the run; empty: all are adjacent.
@@ -140,10 +146,12 @@ class RunBytes {
   // `first`: of all stages; null: those around the run are adjacent.
   static int32_t distance(const RunOfNodes& at, const std::vector<size_t>* first, size_t node);
   Cut cut_at(const RunOfNodes& at, const std::vector<size_t>* first) const;
+  int32_t segment_of(const Cut& cut, NodeId node) const;
+  static Segment segment_at(const Cut& cut, int32_t segment);
   const Run& run(const RunOfNodes& at, const std::vector<size_t>* first);
   std::vector<RunOfNodes> runs_at(const std::vector<size_t>& first) const;
   Works works_of(ModeInfo& mode, size_t s, const Cut& cut) const;
-  Borders borders_of(const ModeInfo& mode, const Works& works, size_t segment,
+  Borders borders_of(const ModeInfo& mode, const Works& works, int32_t segment,
                      const Cut& cut) const;
   void add_sums(Run& run, const Cut& cut) const;
   void add_terms(Run& run, ModeInfo& mode, size_t s, const Cut& cut);
@@ -173,9 +181,13 @@ class RunBytes {
   Shapes shapes_;
   int32_t slack_;
   Schedule train_;
-  std::vector<size_t> index_;              // per node of model_: into ops_
-  std::vector<std::vector<size_t>> near_;  // per node of ops_: those with a common tensor
-  std::vector<int32_t> versions_;          // per stage
+  std::vector<size_t> index_;  // per node of model_: into ops_
+  // Per node of ops_: those with a common tensor; the parameters that its pieces use, and those of
+  // its pieces that have a state.
+  std::vector<std::vector<size_t>> near_;
+  std::vector<std::vector<ParamId>> params_;
+  std::vector<std::vector<NodeId>> stateful_;
+  std::vector<int32_t> versions_;  // per stage
   Again again_;
   std::vector<bool> split_;
   std::vector<size_t> turn_;              // per stage: its backward, in the row of its rank

@@ -16,7 +16,7 @@ void RunBytes::add_sums(Run& run, const Cut& cut) const {
   const auto sums = sums_of_stages(*model_, modes_.front()->graph, cut.segmented.segment_of_node,
                                    static_cast<int32_t>(segments.size()));
   for (size_t i = cut.own.size(); i-- > 0;) {
-    const size_t segment = cut.own[i];
+    const auto segment = static_cast<size_t>(cut.own[i]);
     std::vector<StageSum>& made = run.shares[static_cast<size_t>(segments[segment].place)].sums;
     made.insert(made.end(), sums[segment].begin(), sums[segment].end());
   }
@@ -62,16 +62,26 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const Place> stages) c
     for (int32_t d = 0; share >= 0 && d < replicas; ++d) out.push_back(share * replicas + d);
     return out;
   };
-  Parameters out{.bytes = {}, .owner = choose_owners(*model_, config_, ranks, ranks_of)};
+  std::vector<ParamId> params;
+  std::vector<NodeId> stateful;
+  for (const Place& stage : stages)
+    for (size_t i = stage.at.begin; i < stage.at.end; ++i) {
+      params.insert(params.end(), params_[i].begin(), params_[i].end());
+      stateful.insert(stateful.end(), stateful_[i].begin(), stateful_[i].end());
+    }
+  std::sort(params.begin(), params.end());
+  params.erase(std::unique(params.begin(), params.end()), params.end());
+  std::sort(stateful.begin(), stateful.end());
+  Parameters out{.bytes = {}, .owner = choose_owners(*model_, config_, params, ranks, ranks_of)};
   for (auto& resident :
-       residents_of(*model_, config_, out.owner, ranks, ranks_of, [&](int32_t rank) {
+       residents_of(*model_, config_, params, out.owner, ranks, ranks_of, [&](int32_t rank) {
          return Replica{rank % replicas, replicas, &runs[static_cast<size_t>(rank / replicas)]};
        })) {
     WeightVersions versions;
     versions.count = versions_[first];
     out.bytes.push_back(place_residents(*model_, resident, versions));
   }
-  auto states = states_of(*model_, config_, ranks, ranks_of);
+  auto states = states_of(*model_, config_, stateful, ranks, ranks_of);
   for (size_t rank = 0; rank < states.size(); ++rank) place_states(states[rank], out.bytes[rank]);
   if (config_.shard != "parameters") out.owner.clear();
   return out;

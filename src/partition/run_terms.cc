@@ -29,23 +29,49 @@ int32_t RunBytes::distance(const RunOfNodes& at, const std::vector<size_t>* firs
   return static_cast<int32_t>(stage) - static_cast<int32_t>(at.stage);
 }
 
+// Many runs are tried. Where ranks do not share stages, only the nodes of a run are visited.
 RunBytes::Cut RunBytes::cut_at(const RunOfNodes& at, const std::vector<size_t>* first) const {
-  Cut out;
-  for (const size_t i : index_) out.stage_of_node.push_back(distance(at, first, i));
-  out.segmented = cut_segments(*model_, out.stage_of_node, config_.shard_ranks);
+  Cut out{.at = at, .first = first, .own = {0}, .segmented = {}};
+  if (config_.shard_ranks == 1 && !drops_gradients(*model_, config_)) return out;
+  std::vector<int32_t> stage_of_node;
+  for (const size_t i : index_) stage_of_node.push_back(distance(at, first, i));
+  out.segmented = cut_segments(*model_, stage_of_node, config_.shard_ranks);
+  out.own.clear();
   for (size_t i = 0; i < out.segmented.segments.size(); ++i)
-    if (out.segmented.segments[i].stage == 0) out.own.push_back(i);
+    if (out.segmented.segments[i].stage == 0) out.own.push_back(static_cast<int32_t>(i));
   return out;
 }
 
-// Also sets the stages of the folds of the mode's graph.
+int32_t RunBytes::segment_of(const Cut& cut, NodeId node) const {
+  return cut.segmented.segments.empty()
+             ? distance(cut.at, cut.first, index_[static_cast<size_t>(node)])
+             : cut.segmented.segment_of_node[static_cast<size_t>(node)];
+}
+
+Segment RunBytes::segment_at(const Cut& cut, int32_t segment) {
+  return cut.segmented.segments.empty() ? Segment{.stage = segment, .index = 0, .place = 0}
+                                        : cut.segmented.segments[static_cast<size_t>(segment)];
+}
+
+// Also sets the stages of the folds of the mode's graph that concern the run.
 RunBytes::Works RunBytes::works_of(ModeInfo& mode, size_t s, const Cut& cut) const {
-  const std::vector<int32_t>& segment_of = cut.segmented.segment_of_node;
-  place_folds(mode.graph, *model_, segment_of);
-  std::map<size_t, std::vector<const StepCall*>> calls;
-  for (const size_t i : cut.own) calls[i] = {};
-  for (const StepCall& call : mode.graph.calls) {
-    const auto at = calls.find(static_cast<size_t>(segment_of[static_cast<size_t>(call.where)]));
+  std::vector<size_t> near, folds;
+  for (size_t i = cut.at.begin; i < cut.at.end; ++i) {
+    near.insert(near.end(), mode.calls[i].begin(), mode.calls[i].end());
+    folds.insert(folds.end(), mode.folds[i].begin(), mode.folds[i].end());
+  }
+  std::sort(folds.begin(), folds.end());
+  folds.erase(std::unique(folds.begin(), folds.end()), folds.end());
+  for (const size_t c : folds)
+    place_fold(mode.graph, *model_, mode.graph.calls[c],
+               [&](NodeId node) { return segment_of(cut, node); });
+  near.insert(near.end(), folds.begin(), folds.end());
+  std::sort(near.begin(), near.end());
+  std::map<int32_t, std::vector<const StepCall*>> calls;
+  for (const int32_t i : cut.own) calls[i] = {};
+  for (const size_t c : near) {
+    const StepCall& call = mode.graph.calls[c];
+    const auto at = calls.find(segment_of(cut, call.where));
     if (at != calls.end()) at->second.push_back(&call);
   }
   const bool train = mode.graph.mode == Mode::train;
@@ -58,13 +84,9 @@ RunBytes::Works RunBytes::works_of(ModeInfo& mode, size_t s, const Cut& cut) con
   return out;
 }
 
-RunBytes::Borders RunBytes::borders_of(const ModeInfo& mode, const Works& works, size_t segment,
+RunBytes::Borders RunBytes::borders_of(const ModeInfo& mode, const Works& works, int32_t segment,
                                        const Cut& cut) const {
-  const auto segment_at = [&](NodeId node) -> const Segment& {
-    const int32_t at = cut.segmented.segment_of_node[static_cast<size_t>(node)];
-    return cut.segmented.segments[static_cast<size_t>(at)];
-  };
-  const int32_t place = cut.segmented.segments[segment].place;
+  const int32_t place = segment_at(cut, segment).place;
   Borders out;
   const std::set<TensorId> sinks(mode.graph.sinks.begin(), mode.graph.sinks.end());
   for (const auto& [t, life] : works.at(segment).lives) {
@@ -72,19 +94,17 @@ RunBytes::Borders RunBytes::borders_of(const ModeInfo& mode, const Works& works,
     const bool gradient = tensor.role == StepTensor::Role::grad;
     std::set<Peer> peers;
     if (!life.made) {
-      const Segment& maker = segment_at(tensor.maker);
+      const Segment maker = segment_at(cut, segment_of(cut, tensor.maker));
       const bool fed = !gradient && model_->node(tensor.node).is_input();
       if (!fed && maker.stage != 0) peers.insert({maker.stage, maker.place});
       if (fed || maker.stage != 0 || maker.place != place) out.traffic.arrivals.push_back(t);
     } else {
       bool shared = sinks.contains(t);
       for (const size_t c : mode.readers[static_cast<size_t>(t)]) {
-        const NodeId where = mode.graph.calls[c].where;
-        const auto at =
-            static_cast<size_t>(cut.segmented.segment_of_node[static_cast<size_t>(where)]);
+        const int32_t at = segment_of(cut, mode.graph.calls[c].where);
         if (at == segment) continue;
         shared = true;
-        const Segment& reader = cut.segmented.segments[at];
+        const Segment reader = segment_at(cut, at);
         if (reader.stage != 0) {
           peers.insert({reader.stage, reader.place});
           continue;
@@ -106,7 +126,7 @@ void RunBytes::add_terms(Run& run, ModeInfo& mode, size_t s, const Cut& cut) {
   const Works works = works_of(mode, s, cut);
   for (const auto& [i, work] : works) {
     Borders borders = borders_of(mode, works, i, cut);
-    Share& share = run.shares[static_cast<size_t>(cut.segmented.segments[i].place)];
+    Share& share = run.shares[static_cast<size_t>(segment_at(cut, i).place)];
     const StageHoldings held = holdings_of(work, borders.traffic, *model_, mode.graph, shapes_);
     share.scratch[m] = std::max(share.scratch[m], held.scratch);
     for (const Holding& h : held.list) {
@@ -137,7 +157,7 @@ const RunBytes::Run& RunBytes::run(const RunOfNodes& at, const std::vector<size_
   const Cut cut = cut_at(at, first);
   out.shares.resize(static_cast<size_t>(config_.shard_ranks));
   std::vector<bool> found(out.shares.size(), false);
-  for (const size_t i : cut.own) found[static_cast<size_t>(cut.segmented.segments[i].place)] = true;
+  for (const int32_t i : cut.own) found[static_cast<size_t>(segment_at(cut, i).place)] = true;
   out.complete = std::find(found.begin(), found.end(), false) == found.end();
   add_sums(out, cut);
   for (const auto& mode : modes_) add_terms(out, *mode, at.stage, cut);

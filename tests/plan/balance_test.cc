@@ -88,6 +88,20 @@ TEST(Balance, WhatFitsNowhereIsNamed) {
       "no partition fits: rank 0 needs 10 bytes for the smallest possible stage, the limit is 5");
 }
 
+TEST(Balance, BytesOfOtherRunsAreNotCountedIfTheFastestFit) {
+  const Costs cost(1000, 1.0);
+  size_t counted = 0;
+  ChainLoads loads;
+  loads.bytes = [&counted](const RunOfNodes& run) {
+    ++counted;
+    const auto bytes = static_cast<int64_t>(run.end - run.begin);
+    return BytesOfRun{bytes, 100, bytes <= 100};
+  };
+  const auto found = partition_for({cost, {}}, loads, rooms(10));
+  EXPECT_EQ(starts_of(found), (Ints{0, 100, 200, 300, 400, 500, 600, 700, 800, 900}));
+  EXPECT_EQ(counted, 10u);
+}
+
 TEST(Balance, FaultsAreNamed) {
   const Costs cost(4, 1.0);
   std::vector<StageRoom> two = rooms(2);

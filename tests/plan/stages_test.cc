@@ -238,6 +238,21 @@ TEST(Stages, SlowLinksHaveMorePlaces) {
   EXPECT_EQ(slack(), 2);
 }
 
+// If each run of nodes that is tried took the time of the whole model, the search would not end
+// within the time that the suite is given.
+TEST(Stages, ALimitForManyNodesIsKeptInNoTime) {
+  const auto model = model_of("mlp:layers=1000,width=4");
+  PlanConfig config = config_of(64, SplitBy::cost);
+  config.micro_batches = 128;
+  const auto free = make_plan(model, config);
+  ASSERT_TRUE(free.ok()) << free.status().text();
+  const std::vector<int64_t>& bytes = free.value()->arena_bytes;
+  config.memory_limit = *std::max_element(bytes.begin(), bytes.end()) - 1;
+  const auto capped = make_plan(model, config);
+  ASSERT_TRUE(capped.ok()) << capped.status().text();
+  for (int64_t b : capped.value()->arena_bytes) EXPECT_LE(b, config.memory_limit);
+}
+
 TEST(Stages, ALimitIsKeptByTheBytesOfThePlan) {
   const auto model = model_of("mlp:layers=12,width=64");
   PlanConfig config = config_of(3, SplitBy::cost);
