@@ -50,7 +50,7 @@ std::string text_or_empty(const char* text) { return text ? text : ""; }
 
 Trainer::Trainer(const TrainOptions& options,
                  std::vector<std::pair<std::string, std::string>> settings)
-    : options_(options), settings_(std::move(settings)) {}
+    : options_(options), settings_(std::move(settings)), directory_(options.checkpoint) {}
 
 Outcome Trainer::prepare(weft_checkpoint* resumed) {
   if (!options_.quiet) warn_of_slow_kernels("train");
@@ -61,6 +61,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(open_samples());
   CLI_TRY(check_writable(options_.checkpoint));
   CLI_TRY(check_place(options_.trace));
+  CLI_TRY(directory_.take(resumed ? &weights_info_ : nullptr));
   CLI_TRY(announce());
   inputs_.resize(inputs_of(options_.model));
   CLI_TRY(make_inputs(built_.info, samples_of_update() * weft_plan_updates(built_.plan.get()),
@@ -71,7 +72,6 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   weft_error err = sized<weft_error>();
   CLI_TRY(save_trace());  // an empty one, so that a failure is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
-  CLI_TRY(check_directory());
   return keep_source();
 }
 
@@ -147,40 +147,8 @@ Outcome Trainer::load(bool resumes) {
     CLI_CALL(weft_run_load(run_.get(), built_.adapter.get(), WEFT_LOAD_WEIGHTS, &err));
   if (!resumes) return {};
   last_checkpoint_ = weights_info_.path;
-  std::error_code ignored;  // the directory may not exist yet
-  if (std::filesystem::equivalent(std::filesystem::path(last_checkpoint_) / "..",
-                                  options_.checkpoint, ignored))
-    saved_ = step_;
+  if (directory_.contains(weights_info_)) saved_ = step_;
   return {};
-}
-
-// A directory that contains a later checkpoint would refuse to save those of this run. Report it
-// before the first step.
-Outcome Trainer::check_directory() {
-  std::error_code ignored;
-  const std::string& directory = options_.checkpoint;
-  if (directory.empty()) return {};
-  if (std::filesystem::exists(std::filesystem::path(directory) / "manifest.json", ignored))
-    return {kBadInput, "--checkpoint: '" + directory + "' is a checkpoint",
-            "name the directory of checkpoints"};
-  if (!std::filesystem::exists(std::filesystem::path(directory) / "latest", ignored)) {
-    if (!std::filesystem::exists(std::filesystem::path(directory) / "config.json", ignored))
-      return {};
-    return {kBadInput, "--checkpoint: '" + directory + "' is a directory of Transformers",
-            "name another directory for checkpoints"};
-  }
-  // The run continues from the newest checkpoint in this directory, which has been read already.
-  if (std::filesystem::equivalent(directory, options_.resume, ignored)) return {};
-  weft_error err = sized<weft_error>();
-  CheckpointPtr there;
-  weft_checkpoint_info info = sized<weft_checkpoint_info>();
-  CLI_CALL(weft_checkpoint_open(directory.c_str(), Out(there), &err));
-  CLI_CALL(weft_checkpoint_describe(there.get(), &info));
-  if (info.step <= step_) return {};
-  return {kBadInput,
-          "'" + directory + "' contains a checkpoint of step " + std::to_string(info.step) +
-              ", and this run starts at step " + std::to_string(step_),
-          "continue from it with --resume " + shell_word(directory) + ", or use another directory"};
 }
 
 // Puts the tokenizer, and other files of the model from which the weights are, beside the

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cli/build.h"
+#include "cli/checkpoint_directory.h"
 #include "cli/launch.h"
 #include "cli/report.h"
 #include "cli/run_facts.h"
@@ -37,7 +38,6 @@ class Trainer {
   Outcome open_weights(weft_checkpoint* resumed);
   Outcome open_samples();
   Outcome load(bool resumes);
-  Outcome check_directory();
   Outcome keep_source();
   Outcome check_finite(const weft_event& update) const;
   Outcome step();
@@ -73,6 +73,7 @@ class Trainer {
   weft_checkpoint* weights_ = nullptr;  // with whose weights the run begins
   weft_checkpoint_info weights_info_ = sized<weft_checkpoint_info>();
   DataPtr data_;
+  CheckpointDirectory directory_;  // outlives the run, which writes into it
   Ranks ranks_;
   RunPtr run_;
   std::vector<TensorPtr> inputs_;

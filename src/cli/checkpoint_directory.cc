@@ -1,0 +1,155 @@
+#include "cli/checkpoint_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include "cli/console.h"
+
+namespace weft::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLockFile = ".weft.lock";
+
+// The step of "step-00000010", or of ".step-00000010.old", which is a checkpoint while another one
+// takes its place.
+std::optional<uint64_t> step_of(std::string_view name) {
+  constexpr std::string_view kAside = ".old", kPrefix = "step-";
+  if (name.starts_with('.') && name.ends_with(kAside)) {
+    name.remove_prefix(1);
+    name.remove_suffix(kAside.size());
+  }
+  if (!name.starts_with(kPrefix)) return {};
+  name.remove_prefix(kPrefix.size());
+  uint64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size()) return {};
+  return step;
+}
+
+// Also a damaged one.
+std::optional<uint64_t> newest_step(const std::string& directory) {
+  std::optional<uint64_t> newest;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
+    if (const auto step = step_of(entry.path().filename().string()))
+      newest = std::max(newest.value_or(0), *step);
+  return newest;
+}
+
+Outcome cannot_lock(const std::string& path, int error) {
+  return {kBadInput, path + ": cannot lock: " + reason(error), ""};
+}
+
+// " (process 4711)", or nothing if the process has not written its number yet.
+std::string owner_text(int lock) {
+  char text[32] = {};
+  const ssize_t n = pread(lock, text, sizeof text - 1, 0);
+  int process = 0;
+  if (n <= 0 || std::sscanf(text, "%d", &process) != 1) return "";
+  return " (process " + std::to_string(process) + ")";
+}
+
+bool has_no_locks(int error) {
+  return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
+}
+
+}  // namespace
+
+// The file is removed under its lock, so it cannot be that of a later run.
+CheckpointDirectory::~CheckpointDirectory() {
+  if (lock_ < 0) return;
+  unlink(lock_path_.c_str());
+  if (made_) rmdir(path_.c_str());  // if it is empty
+  close(lock_);
+}
+
+Outcome CheckpointDirectory::take(const weft_checkpoint_info* resumed) {
+  if (path_.empty()) return {};
+  CLI_TRY(check_kind());
+  CLI_TRY(lock());
+  return check_content(resumed);
+}
+
+bool CheckpointDirectory::contains(const weft_checkpoint_info& checkpoint) const {
+  std::error_code ignored;  // the directory may not exist yet
+  return fs::equivalent(fs::path(checkpoint.path) / "..", path_, ignored);
+}
+
+Outcome CheckpointDirectory::check_kind() const {
+  std::error_code ignored;
+  if (fs::exists(fs::path(path_) / "manifest.json", ignored))
+    return {kBadInput, "--checkpoint: '" + path_ + "' is a checkpoint",
+            "name the directory of checkpoints"};
+  if (!newest_step(path_) && fs::exists(fs::path(path_) / "config.json", ignored))
+    return {kBadInput, "--checkpoint: '" + path_ + "' is a directory of Transformers",
+            "name another directory for checkpoints"};
+  return {};
+}
+
+Outcome CheckpointDirectory::lock() {
+  std::error_code error;
+  const bool existed = fs::exists(path_, error);
+  fs::create_directories(path_, error);
+  if (!fs::is_directory(path_)) return {kBadInput, path_ + ": " + reason(error.value()), ""};
+  const std::string file = (fs::path(path_) / kLockFile).string();
+  for (;;) {
+    const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) return cannot_lock(file, errno);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && !has_no_locks(errno)) {
+      const int why = errno;
+      const std::string owner = owner_text(fd);
+      close(fd);
+      if (why != EWOULDBLOCK) return cannot_lock(file, why);
+      return {kBadInput, "--checkpoint: another writer uses '" + path_ + "'" + owner,
+              "wait until it ends, or use another directory"};
+    }
+    struct stat info = {};
+    if (fstat(fd, &info) == 0 && info.st_nlink > 0) {
+      lock_ = fd;
+      break;
+    }
+    close(fd);  // its owner has removed the file since it was opened
+  }
+  lock_path_ = file;
+  made_ = !existed;
+  if (ftruncate(lock_, 0) != 0 || dprintf(lock_, "%d\n", static_cast<int>(getpid())) < 0)
+    return cannot_lock(file, errno);
+  return {};
+}
+
+// Under the lock: what another run has saved since this one was started is found, too.
+Outcome CheckpointDirectory::check_content(const weft_checkpoint_info* resumed) const {
+  const auto newest = newest_step(path_);
+  if (!newest) return {};
+  const std::string found =
+      "'" + path_ + "' contains a checkpoint of step " + std::to_string(*newest);
+  const std::string hint = "continue from it with --resume " + shell_word(path_) +
+                           ", or use another directory, or remove this one";
+  if (!resumed || !contains(*resumed))
+    return {kBadInput, found + ", which this run does not continue", hint};
+  if (*newest <= resumed->step) return {};
+  // A later one that is damaged is no obstacle.
+  weft_error err = sized<weft_error>();
+  CheckpointPtr there;
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
+  CLI_CALL(weft_checkpoint_open(path_.c_str(), Out(there), &err));
+  CLI_CALL(weft_checkpoint_describe(there.get(), &info));
+  std::error_code ignored;
+  if (fs::equivalent(info.path, resumed->path, ignored)) return {};
+  return {kBadInput, found + ", and this run starts at step " + std::to_string(resumed->step),
+          hint};
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""weft train --checkpoint: which directories a run writes into, and that no other run loses its checkpoints."""
+import os
+import shutil
+import signal
+import subprocess
+import unittest
+
+from weft import Case, STEP_LINE, TINY, TINY_STEP, WEFT, run, until
+
+
+class OneRun(Case):
+    """One run at a time writes into a directory, and it replaces only its own checkpoints."""
+
+    def start(self, *args):
+        process = subprocess.Popen([WEFT, "train", *map(str, args), "--json", "--steps", "1000000"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        return process
+
+    def stop(self, process):
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, err)
+
+    def base(self, name, steps):
+        self.train(TINY, *TINY_STEP, "--steps", steps, "--checkpoint", self.path(name))
+        return self.path(name)
+
+    def content(self, directory):
+        return sorted(os.path.join(at, name) for at, _, names in os.walk(directory) for name in names)
+
+    def refused(self, text, directory, *args):
+        before = self.content(directory)
+        self.fails(3, text, "train", *args)
+        self.assertEqual(self.content(directory), before)
+
+    def test_a_second_run_is_refused_while_another_uses_the_directory(self):
+        directory = self.path("ck")
+        first = self.start(TINY, *TINY_STEP, "--checkpoint", directory, "--checkpoint-every", 0)
+        until(first.stdout, STEP_LINE)
+        busy = f"another writer uses '{directory}' (process {first.pid})"
+        self.fails(3, busy, "train", TINY, *TINY_STEP, "--steps", 2, "--checkpoint", directory)
+        self.stop(first)
+        saved = os.listdir(directory)
+        self.assertEqual(len(saved), 2, saved)  # the checkpoint and its name
+
+    def test_a_second_run_does_not_continue_what_the_first_still_trains(self):
+        directory = self.base("ck", 2)
+        first = self.start("--resume", directory, "--in-process", "--checkpoint-every", 0)
+        until(first.stdout, STEP_LINE)
+        self.fails(3, f"another writer uses '{directory}'", "train", "--resume", directory, "--in-process", "--steps", 1000000)
+        self.stop(first)
+
+    def test_a_run_that_was_killed_does_not_keep_the_directory(self):
+        directory = self.path("ck")
+        first = self.start(TINY, *TINY_STEP, "--checkpoint", directory, "--checkpoint-every", 1)
+        until(first.stdout, '"event":"checkpoint"')
+        first.kill()
+        first.wait()
+        with open(os.path.join(directory, "latest"), encoding="utf-8") as latest:
+            step = int(latest.read()[len("step-"):])
+        self.train("--resume", directory, "--in-process", "--steps", step + 1)
+
+    def test_a_checkpoint_of_another_model_is_not_replaced(self):
+        base = self.base("base", 0)
+        text = f"'{base}' contains a checkpoint of step 0, which this run does not continue"
+        self.refused(text, base, "gpt-nano:blocks=3,width=32,heads=2,context=16", *TINY_STEP, "--steps", 0, "--checkpoint", base)
+        self.refused(text, base, base, *TINY_STEP, "--steps", 2, "--checkpoint", base)
+        done = run("train", TINY, *TINY_STEP, "--steps", 0, "--checkpoint", base)
+        self.assertIn("use another directory, or remove this one", done.stderr)
+
+    def test_a_resumed_run_does_not_remove_the_checkpoints_of_another(self):
+        one, two = self.base("one", 2), self.base("two", 3)
+        self.refused(f"'{one}' contains a checkpoint of step 2, which this run does not continue", one,
+                     "--resume", two, "--checkpoint", one, "--steps", 5, "--in-process")
+        self.train("--resume", two, "--checkpoint", self.path("three"), "--steps", 5, "--in-process")
+
+    def test_a_resumed_run_does_not_go_back_before_a_later_checkpoint(self):
+        directory = self.path("ck")
+        self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", directory, "--checkpoint-every", 1)
+        first = os.path.join(directory, "step-00000001")
+        self.refused("contains a checkpoint of step 2, and this run starts at step 1", directory,
+                     "--resume", first, "--checkpoint", directory, "--steps", 5, "--in-process")
+        shutil.rmtree(os.path.join(directory, "step-00000002"))
+        self.train("--resume", first, "--checkpoint", directory, "--steps", 3, "--in-process")
+
+    def test_a_damaged_checkpoint_of_another_run_counts_too(self):
+        directory = self.base("ck", 2)
+        os.remove(os.path.join(directory, "latest"))
+        os.truncate(os.path.join(directory, "step-00000002", "manifest.json"), 10)
+        self.refused("contains a checkpoint of step 2", directory, TINY, *TINY_STEP, "--steps", 5, "--checkpoint", directory)
+
+    def test_a_refused_run_leaves_no_directory(self):
+        self.fails(3, "cannot open", "train", "--resume", self.base("ck", 1), "--checkpoint", self.path("new"), "--profile", self.path("none"))
+        file = self.path("none.safetensors")
+        self.fails(3, "none.safetensors", "train", TINY, *TINY_STEP, "--init", file, "--checkpoint", self.path("new"))
+        done = run("train", TINY, *TINY_STEP, "--trace", self.path("ck", "latest"), "--checkpoint", self.path("new"))
+        self.assertIn("names the latest checkpoint", done.stderr)
+        self.assertFalse(os.path.exists(self.path("new")))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
