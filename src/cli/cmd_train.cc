@@ -133,6 +133,7 @@ Outcome Train::train() {
   options.launch.quiet = options.quiet;
   watch_signals();
   choose_tokenizer();
+  if (!options.checkpoint.empty()) CLI_TRY(settings.check_storable());
   Trainer trainer(options, settings.texts());
   return trainer.run(checkpoint.get());
 }

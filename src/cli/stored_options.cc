@@ -1,11 +1,22 @@
 #include "cli/stored_options.h"
 
+#include "cli/utf8.h"
+
 namespace weft::cli {
 
 std::vector<std::pair<std::string, std::string>> StoredOptions::texts() const {
   std::vector<std::pair<std::string, std::string>> out;
   for (const Row& row : rows_) out.emplace_back(row.name, value_text(row.value));
   return out;
+}
+
+Outcome StoredOptions::check_storable() const {
+  for (const auto& [name, text] : texts())
+    if (!is_utf8(text))
+      return {kBadInput,
+              "--" + name + ": '" + text + "' is not UTF-8, so no checkpoint can store it",
+              "another name for the file, such as that of a link to it, avoids this"};
+  return {};
 }
 
 bool StoredOptions::given(const std::string& name) const {

@@ -25,6 +25,8 @@ class StoredOptions {
   }
 
   std::vector<std::pair<std::string, std::string>> texts() const;
+  // Checks before the work that a checkpoint can store all values.
+  Outcome check_storable() const;
   bool given(const std::string& name) const;
   // Sets the options that are not on the command line.
   Outcome restore(const std::vector<std::pair<std::string, std::string>>& texts);

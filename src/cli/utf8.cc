@@ -39,6 +39,15 @@ size_t character_bytes(std::string_view text) {
   return n;
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t n = character_bytes(text);
+    if (n == 0) return false;
+    text.remove_prefix(n);
+  }
+  return true;
+}
+
 bool is_control(std::string_view character) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
   return character.size() == 1 ? at(0) < 0x20 || at(0) == 0x7f

@@ -11,6 +11,7 @@ namespace weft::cli {
 size_t character_bytes(std::string_view text);
 // Number of bytes of `text` without an incomplete character at its end.
 size_t complete_bytes(std::string_view text);
+bool is_utf8(std::string_view text);
 // A control character of terminals: U+0000 to U+001F and U+007F to U+009F.
 bool is_control(std::string_view character);
 // Two hexadecimal digits.

@@ -159,6 +159,19 @@ class LostWork(Case):
                        "--checkpoint", self.path("ck"))
         self.assertFalse(os.path.exists(self.path("ck")))
 
+    def test_an_option_that_no_checkpoint_can_store_is_refused_before_the_first_step(self):
+        name = os.fsencode(self.path("b")) + b"\xff"
+        with open(name, "wb") as file:
+            file.write(bytes(range(256)) * 8)
+        for option, others in ("--data", []), ("--eval", ["--data", os.fsdecode(name)]):
+            done = run("train", TINY, *TINY_STEP, *others, option, os.fsdecode(name), "--steps", 2, "--checkpoint", self.path("ck"))
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("weft: train: --data: '" + self.path("b") + "\\xff' is not UTF-8, so no checkpoint can store it\n", done.stderr)
+            self.assertFalse(os.path.exists(self.path("ck")))
+        done = run("train", TINY, *TINY_STEP, "--train", os.fsdecode(b"h.*,\xff"), "--steps", 2, "--checkpoint", self.path("ck"))
+        self.assertIn("--train: 'h.*,\\xff' is not UTF-8", done.stderr)
+        self.train(TINY, *TINY_STEP, "--data", os.fsdecode(name), "--steps", 2)
+
     def test_when_the_data_fail_what_was_trained_is_saved_and_named(self):
         content = bytes(range(256)) * 8
         whole = self.spill("whole", content)
