@@ -78,6 +78,9 @@ void set_handler(int number, void (*handler)(int), int flags = 0) {
 void watch_signals() {
   set_handler(SIGINT, on_signal);
   set_handler(SIGTERM, on_signal);
+  struct sigaction hangup = {};
+  const bool ignored = sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_IGN;
+  if (!ignored) set_handler(SIGHUP, on_signal);  // nohup(1) ignores it
 }
 
 void answer_signal_with(const char* text) { g_answer = text; }

@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM: the first signal asks to stop after the step, the second stops at once.
+// SIGINT, SIGTERM and SIGHUP: the first signal asks to stop after the step, the second stops at
+// once.
 #pragma once
 
 #include <span>

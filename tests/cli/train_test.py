@@ -180,11 +180,27 @@ class Train(Case):
         word = "'" + self.path("it'\\''s here") + "'"
         self.fails(3, f"--resume {word}, or", "train", TINY, *TINY_STEP, "--steps", 1, "--checkpoint", directory)
 
+    def endless(self, *args, hangup=signal.SIG_DFL):
+        """Trains until it is stopped. This test may itself have been started with SIGHUP ignored."""
+        process = subprocess.Popen([WEFT, "train", TINY, *TINY_STEP, "--steps", "1000000", "--json", *args], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup))
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        return process
+
+    def test_a_hangup_that_was_ignored_at_the_start_stays_ignored(self):
+        process = self.endless(hangup=signal.SIG_IGN)
+        until(process.stdout, STEP_LINE)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143)
+        self.assertIn("stopped after step", err)  # a second signal ends it without
+
     def test_interrupt_finishes_the_step_saves_and_tells_how_to_go_on(self):
-        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
             directory = self.path(f"ck{status}")
-            process = subprocess.Popen([WEFT, "train", TINY, *TINY_STEP, "--steps", "1000000", "--checkpoint", directory, "--json"],
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            process = self.endless("--checkpoint", directory)
             until(process.stdout, STEP_LINE)
             process.send_signal(number)
             out, err = process.communicate(timeout=60)
