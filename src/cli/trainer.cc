@@ -419,8 +419,14 @@ Outcome Trainer::train() {
 
 Outcome Trainer::finish() {
   const int signal = stop_signal();
+  const std::string text = "stopped after step " + std::to_string(step_);
+  if (!signal && stdout_closed() && step_ < options_.steps)
+    return {kFailed,
+            "standard output was closed; " + text +
+                (saved_ == step_ ? ", saved " + last_checkpoint_ : "; nothing was saved"),
+            ""};
   if (!signal) return {};
-  std::string text = "stopped after step " + std::to_string(step_), hint;
+  std::string hint;
   if (options_.checkpoint.empty())
     hint = "nothing was saved" + std::string(last_checkpoint_.empty() ? "" : " after ") +
            last_checkpoint_ + "; --checkpoint DIR saves checkpoints";

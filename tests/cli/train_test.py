@@ -225,14 +225,21 @@ class Train(Case):
         self.assertEqual(process.returncode, 130)
         self.assertIn(f"nothing was saved after {one}", err)
 
-    def test_a_reader_that_goes_away_stops_it_quietly(self):
-        process = subprocess.Popen([WEFT, "train", TINY, *TINY_STEP, "--steps", "1000000", "--json"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        until(process.stdout, STEP_LINE)
-        process.stdout.close()
-        self.assertEqual(process.wait(timeout=60), 0)
-        self.assertEqual(process.stderr.read(), "")
-        process.stderr.close()
+    def test_a_reader_that_goes_away_stops_it_with_one_line(self):
+        for more in [], ["--checkpoint", self.path("ck")]:
+            process = self.endless(*more)
+            until(process.stdout, STEP_LINE)
+            process.stdout.close()
+            self.assertEqual(process.wait(timeout=60), 1)
+            left = f", saved {self.path('ck')}/step-\\d+" if more else "; nothing was saved"
+            self.assertRegex(process.stderr.read(), rf"\Aweft: train: standard output was closed; stopped after step \d+{left}\n\Z")
+
+    def test_a_reader_that_goes_away_after_the_last_step_is_no_error(self):
+        end, closed = os.pipe()
+        os.close(end)
+        done = subprocess.run([WEFT, "train", TINY, *TINY_STEP, "--steps", "2"], stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+        os.close(closed)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_full_disk_is_an_error(self):
         with open("/dev/full", "wb") as full:
