@@ -47,6 +47,21 @@ void forget_missing_profile(const StoredOptions& settings, std::string& profile)
   profile.clear();
 }
 
+// The user did not name the file, and its path may be relative to the directory of another run.
+Outcome check_stored_file(const StoredOptions& settings, const std::string& name,
+                          const std::string& path) {
+  std::error_code ignored;
+  double share = 0;  // of --eval
+  if (path.empty() || path == kSynthetic || settings.given(name) || read_value(path, &share) ||
+      std::filesystem::exists(path, ignored))
+    return {};
+  const bool relative = std::filesystem::path(path).is_relative();
+  return {
+      kBadInput, "'" + path + "', the --" + name + " of the checkpoint, does not exist here",
+      std::string(relative ? "the path is relative to the directory where the run began; " : "") +
+          "--" + name + " FILE names another one"};
+}
+
 // The settings of the checkpoint are the defaults of all options.
 Outcome Train::resume(CheckpointPtr& checkpoint) {
   weft_checkpoint_info info = sized<weft_checkpoint_info>();
@@ -67,6 +82,8 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   CLI_TRY(settle_mesh(settings, options.plan));
   forget_options(settings, stored, options.plan);
   forget_missing_profile(settings, options.plan.profile);
+  CLI_TRY(check_stored_file(settings, "data", options.data.file));
+  CLI_TRY(check_stored_file(settings, "eval", options.data.eval));
   complete_model(options);
   if (options.model.model.empty()) {
     if (info.model) options.model.model = info.model;

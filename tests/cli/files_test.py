@@ -172,6 +172,19 @@ class LostWork(Case):
         self.assertIn("--train: 'h.*,\\xff' is not UTF-8", done.stderr)
         self.train(TINY, *TINY_STEP, "--data", os.fsdecode(name), "--steps", 2)
 
+    def test_a_file_of_the_checkpoint_that_does_not_exist_here_is_named_with_its_option(self):
+        data, other = self.spill("book", bytes(range(256)) * 8), self.path("other")
+        os.mkdir(other)
+        for option, more in ("data", []), ("eval", ["--data", data]):
+            self.train(TINY, *TINY_STEP, *more, f"--{option}", "book", "--steps", 1, "--checkpoint", self.path(option), cwd=self.directory)
+            resume = ["train", "--resume", f"../{option}", "--steps", 2, "--in-process"]
+            self.fails(3, f"weft: train: 'book', the --{option} of the checkpoint, does not exist here\n"
+                       f"the path is relative to the directory where the run began; --{option} FILE names another one\n", *resume, cwd=other)
+            self.train(*resume[1:], f"--{option}", "../book", cwd=other)
+        # A share is not a file.
+        self.train(TINY, *TINY_STEP, "--data", data, "--eval", 0.5, "--steps", 1, "--checkpoint", self.path("share"))
+        self.train("--resume", self.path("share"), "--steps", 2, "--in-process")
+
     def test_when_the_data_fail_what_was_trained_is_saved_and_named(self):
         content = bytes(range(256)) * 8
         whole = self.spill("whole", content)
