@@ -149,30 +149,26 @@ Result<Draft> draft_below_limit(const std::shared_ptr<const Model>& model,
   return draft_checked(std::move(outline));
 }
 
-Result<Draft> draft_for(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  const bool limited = config.memory_limit > 0 || !config.machines.memory.empty();
-  if (!limited || !keeps_packed(config)) return best_draft(model, config);
-  auto draft = draft_below_limit(model, config);
-  if (draft.ok()) return draft;
-  // Weights that are stored only as the products read them need no memory to be packed in.
-  auto packed = best_draft(model, config);
-  return packed.ok() ? std::move(packed) : std::move(draft);
+// Whether no step changes some weights.
+bool has_constants(const Model& model, const PlanConfig& config) {
+  return !makes(model, config, Mode::train) ||
+         std::any_of(model.params().begin(), model.params().end(),
+                     [](const Param& param) { return param.training.frozen; });
 }
 
 }  // namespace
 
-// Recompute "auto" has one limit for all ranks, which do not have the memory of each machine. What
-// is within no such limit may still be within those of the machines, with nothing or everything
-// recomputed.
+bool is_limited(const PlanConfig& config) {
+  return config.memory_limit > 0 || !config.machines.memory.empty();
+}
+
 Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  auto draft = draft_for(model, config);
-  if (draft.ok() || config.recompute != "auto" || config.machines.memory.empty()) return draft;
-  for (const char* recompute : {"none", "stage"}) {
-    PlanConfig other = config;
-    other.recompute = recompute;
-    if (auto again = draft_for(model, other); again.ok()) return again;
-  }
-  return draft;
+  if (!is_limited(config) || !keeps_packed(config)) return best_draft(model, config);
+  auto draft = draft_below_limit(model, config);
+  if (draft.ok() || !has_constants(*model, config)) return draft;
+  // Weights that are stored only as the products read them need no memory to be packed in.
+  auto packed = best_draft(model, config);
+  return packed.ok() ? std::move(packed) : std::move(draft);
 }
 
 }  // namespace weft

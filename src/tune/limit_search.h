@@ -5,6 +5,7 @@
 
 namespace weft {
 
+bool is_limited(const PlanConfig& config);
 // The best draft within the limits of the configuration. Errors contain the rank, its bytes and its
 // limit.
 Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config);

@@ -39,7 +39,6 @@ class Fit {
     for (size_t p = 0; p < ways.size(); ++p)
       if (!options_[p].empty()) ways[p] = ways_of(options_[p], limit_);
     std::vector<size_t> pick(ways.size(), 0);
-    std::vector<int64_t> least(ways.size(), INT64_MAX);
     constexpr size_t kMostPicks = 256;
     for (;;) {
       RunBytes::Again again = written_;
@@ -48,19 +47,37 @@ class Fit {
           calls_at(again, spots_at_[p][i]) = ways[p][pick[p]][i];
       if (!over(again)) return again;
       for (size_t p = 0; p < ways.size(); ++p) {
-        const int64_t bytes = ranks_[fullest_[p]].all;
-        if (bytes <= limit_) continue;
-        least[p] = std::min(least[p], bytes);
-        if (++pick[p] == std::min(ways[p].size(), kMostPicks))
-          return Status(Code::invalid,
-                        cat("rank ", fullest_[p], " needs ", least[p],
-                            " bytes with everything recomputed that can be, the limit is ", limit_,
-                            own_cuts_ ? "; other cuts may need less" : ""));
+        if (ranks_[fullest_[p]].all <= limit_) continue;
+        if (++pick[p] == std::min(ways[p].size(), kMostPicks)) return of_one_length();
       }
     }
   }
 
  private:
+  // The bytes of combinations are estimates. Segments of one length may fit where those that were
+  // picked do not.
+  Result<RunBytes::Again> of_one_length() {
+    size_t rank = 0;
+    int64_t least = INT64_MAX;
+    for (const int32_t length : lengths()) {
+      RunBytes::Again again = written_;
+      for (auto& stage : again)
+        for (int32_t& calls : stage)
+          if (calls == 0) calls = length;
+      if (!over(again)) return again;
+      const auto most =
+          std::max_element(ranks_.begin(), ranks_.end(),
+                           [](const RankBytes& a, const RankBytes& b) { return a.all < b.all; });
+      if (most->all >= least) continue;
+      least = most->all;
+      rank = static_cast<size_t>(most - ranks_.begin());
+    }
+    return Status(Code::invalid, cat("rank ", rank, " needs ", least, " bytes with ",
+                                     own_cuts_ ? "these cuts" : "cuts of equal time",
+                                     " and everything recomputed that can be, the limit is ",
+                                     limit_, own_cuts_ ? "; other cuts may need less" : ""));
+  }
+
   static int32_t& calls_at(RunBytes::Again& again, const Spot& spot) {
     return again[spot.stage][spot.index];
   }
