@@ -20,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The library refuses saves of other processes while it is locked.
 constexpr const char* kLockFile = ".weft.lock";
 
 // The step of "step-00000010", or of ".step-00000010.old", which is a checkpoint while another one

@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "io/checkpoint.h"
+#include "io/checkpoint_lock.h"
 #include "io/checkpoint_names.h"
 
 namespace weft {
@@ -78,8 +79,7 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
 
   WEFT_TRY(check_directory_of_checkpoints(directory));
   WEFT_TRY(make_directory(directory, /*with_parents=*/true));
-  WEFT_TRY_ASSIGN(out.lock_, File::open_directory(directory));
-  WEFT_TRY(out.lock_.lock("another writer uses this directory"));
+  WEFT_TRY_ASSIGN(out.lock_, lock_directory(directory));
   // Under the lock, so that the result remains the newest until this writer has ended.
   WEFT_TRY(may_write(directory, manifest.step));
   // What killed writers left.

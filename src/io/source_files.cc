@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/text.h"
+#include "io/checkpoint_lock.h"
 #include "io/checkpoint_names.h"
 #include "io/file.h"
 #include "io/strict_json.h"
@@ -78,8 +79,7 @@ Status keep_source(const std::string& checkpoints, const std::string& source,
   if (!source.empty()) WEFT_TRY(end_tokens(source).status());
   WEFT_TRY(check_directory_of_checkpoints(checkpoints));
   WEFT_TRY(make_directory(checkpoints, /*with_parents=*/true));
-  WEFT_TRY_ASSIGN(File lock, File::open_directory(checkpoints));
-  WEFT_TRY(lock.lock("another writer uses this directory"));
+  WEFT_TRY_ASSIGN(File lock, lock_directory(checkpoints));
   const std::string kept = join_path(checkpoints, kSourceDirectory),
                     hidden = join_path(checkpoints, cat('.', kSourceDirectory, ".tmp"));
   WEFT_TRY(restore_directory(kept));

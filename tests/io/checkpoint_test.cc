@@ -122,26 +122,6 @@ TEST(Checkpoint, NewerOnesAreNotOverwritten) {
   EXPECT_TRUE(fine(CheckpointWriter::may_write(directory / "none", 1)));
 }
 
-// What is asked without the lock may be another's answer when the lock is had: the other may commit
-// in between.
-TEST(Checkpoint, WhetherItMayWriteIsAskedUnderTheLock) {
-  const Directory directory;
-  ASSERT_TRUE(fine(write_checkpoint(directory.path(), 10).status()));
-  const auto other = CheckpointWriter::begin(directory.path(), manifest_of(20), {}, {});
-  ASSERT_TRUE(fine(other.status()));
-  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(5), {}, {}).status(),
-                   {directory.path(), "another writer"}));
-}
-
-TEST(Checkpoint, OneWriterAtATime) {
-  const Directory directory;
-  auto first = CheckpointWriter::begin(directory.path(), manifest_of(1), {}, {});
-  ASSERT_TRUE(fine(first.status()));
-  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(2), {}, {}).status(),
-                   {directory.path(), "another writer"}));
-  EXPECT_TRUE(fine(first.value().commit().status()));
-}
-
 TEST(Checkpoint, WithoutCommitNothingIsLeft) {
   const Directory directory;
   {

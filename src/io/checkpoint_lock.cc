@@ -1,0 +1,34 @@
+#include "io/checkpoint_lock.h"
+
+#include <unistd.h>
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+constexpr const char* kBusy = "another writer uses this directory";
+
+// The saves of the run itself are made by the process that holds the lock.
+Status check_run_lock(const std::string& directory) {
+  const std::string path = join_path(directory, kRunLockFile);
+  auto file = File::open(path, Links::refuse);
+  if (!file.ok()) return {};
+  const Status locked = file.value().lock(kBusy);
+  if (locked.code() != Code::state) return {};
+  const auto owner = read_text(path, 32, Links::refuse);
+  if (owner.ok() && owner.value() == cat(getpid(), "\n")) return {};
+  return Status(Code::state, cat(directory, ": ", kBusy));
+}
+
+}  // namespace
+
+Result<File> lock_directory(const std::string& directory) {
+  WEFT_TRY_ASSIGN(File lock, File::open_directory(directory));
+  WEFT_TRY(lock.lock(kBusy));
+  WEFT_TRY(check_run_lock(directory));
+  return lock;
+}
+
+}  // namespace weft
