@@ -2,6 +2,7 @@
 #include "cli/build.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/file_digest.h"
 #include "cli/json.h"
 
 namespace weft::cli {
@@ -62,7 +63,8 @@ Outcome inspect(const Options& o) {
       print_line(model + (info.model ? ", " : "") + "step " + std::to_string(info.step) +
                  ", seed " + std::to_string(info.seed));
       for (uint32_t i = 0; i < info.n_options; ++i)
-        print_line("  --" + std::string(info.options[i].key) + " " + info.options[i].value);
+        if (std::string_view(info.options[i].key) != kDataDigest)
+          print_line("  --" + std::string(info.options[i].key) + " " + info.options[i].value);
     }
     if (has_source) print_line("tokenizer and configuration in " + std::string(info.source));
     if (!ends.empty()) {

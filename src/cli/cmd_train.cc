@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "cli/command.h"
+#include "cli/file_digest.h"
 #include "cli/mesh_option.h"
 #include "cli/saved_plan.h"
 #include "cli/signals.h"
@@ -17,11 +18,13 @@ struct Train {
   explicit Train(Parser& parser) : settings(parser) {}
   StoredOptions settings;
   TrainOptions options;
+  std::string trained_data;  // the digest of --data of the checkpoint
 
   Outcome run();
   Outcome train();
   Outcome resume(CheckpointPtr& checkpoint);
   void choose_tokenizer();
+  std::vector<std::pair<std::string, std::string>> stored_texts() const;
 };
 
 bool is_the_same(const std::string& path, const std::string& other) {
@@ -76,6 +79,8 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
                                      [](const auto& text) { return text.first == "schedule"; });
   const std::string stored = schedule == texts.end() ? "" : schedule->second;
   CLI_TRY(settings.restore(texts));
+  for (const auto& [name, text] : texts)
+    if (name == kDataDigest) trained_data = text;
   if (const std::string kept = tokenizer_of(options.resume);
       !kept.empty() && !settings.given("tokenizer"))
     options.data.tokenizer = kept;
@@ -117,6 +122,20 @@ void Train::choose_tokenizer() {
     }
 }
 
+// With the digest of --data, if something is saved or compared with it.
+std::vector<std::pair<std::string, std::string>> Train::stored_texts() const {
+  std::vector<std::pair<std::string, std::string>> texts = settings.texts();
+  if (options.checkpoint.empty() && trained_data.empty()) return texts;
+  const auto digest = file_digest(options.data.file);
+  if (!digest) return texts;
+  if (!trained_data.empty() && trained_data != *digest)
+    complain("train", "'" + options.data.file +
+                          "' has other bytes than the --data of the checkpoint, so the result "
+                          "is not that of an uninterrupted run");
+  texts.emplace_back(kDataDigest, *digest);
+  return texts;
+}
+
 Outcome Train::run() {
   CLI_TRY(take_place(options.launch));
   if (options.launch.place.rank == 0) return train();
@@ -151,7 +170,7 @@ Outcome Train::train() {
   watch_signals();
   choose_tokenizer();
   if (!options.checkpoint.empty()) CLI_TRY(settings.check_storable());
-  Trainer trainer(options, settings.texts());
+  Trainer trainer(options, stored_texts());
   return trainer.run(checkpoint.get());
 }
 

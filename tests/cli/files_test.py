@@ -185,6 +185,25 @@ class LostWork(Case):
         self.train(TINY, *TINY_STEP, "--data", data, "--eval", 0.5, "--steps", 1, "--checkpoint", self.path("share"))
         self.train("--resume", self.path("share"), "--steps", 2, "--in-process")
 
+    def test_data_that_changed_since_the_checkpoint_are_reported(self):
+        content = bytes(range(256)) * 2000  # more than is read at once
+        data, ids = self.spill("book", content), self.spill("ids.u16", b"\1\0" * 1001)
+        warning = "' has other bytes than the --data of the checkpoint, so the result is not that of an uninterrupted run"
+        for name in data, ids:
+            self.train(TINY, *TINY_STEP, "--data", name, "--steps", 1, "--checkpoint", self.path("ck"), "--checkpoint-every", 1)
+            self.assertNotIn("--data-digest", run("inspect", self.path("ck")).stdout)  # it is not an option
+            resume = ["train", "--resume", self.path("ck", "step-00000001"), "--steps", 2, "--in-process"]
+            self.assertNotIn("bytes than", run(*resume).stderr)
+            shutil.copy(name, self.path("moved.u16"))
+            self.assertNotIn("bytes than", run(*resume, "--data", self.path("moved.u16")).stderr)
+            with open(name, "r+b") as file:
+                file.seek(-2, os.SEEK_END)
+                file.write(b"\2")
+            done = run(*resume)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"weft: train: '{name}{warning}\n", done.stderr)
+            shutil.rmtree(self.path("ck"))
+
     def test_when_the_data_fail_what_was_trained_is_saved_and_named(self):
         content = bytes(range(256)) * 8
         whole = self.spill("whole", content)
