@@ -6,7 +6,7 @@
 //   - over cuts between two ranks: the time for which the cut's messages of one micro-batch occupy
 //   a link.
 // Messages travel while a rank computes, so the two are compared, not added. For a rank with
-// several stages, each of them counts separately.
+// several stages, each of them counts separately; CutSearch adds them.
 #pragma once
 
 #include <functional>

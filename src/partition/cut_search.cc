@@ -11,11 +11,13 @@ constexpr size_t kPassed = 8;  // maximum number of stages that pass nodes on
 }  // namespace
 
 CutSearch::CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t shares,
-                     std::vector<double> speeds, const std::vector<size_t>& needed, RunBytes& bytes)
+                     std::vector<double> speeds, std::span<const double> cut_time,
+                     const std::vector<size_t>& needed, RunBytes* bytes)
     : rank_of_stage_(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end()),
       shares_(static_cast<size_t>(shares)),
       speeds_(std::move(speeds)),
       time_(1, 0.0),
+      cut_time_(cut_time),
       bytes_(bytes) {
   speeds_.resize(schedule.rows.size(), 1.0);
   for (const double cost : ops.costs) time_.push_back(time_.back() + cost);
@@ -25,7 +27,7 @@ CutSearch::CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t share
   }
 }
 
-void CutSearch::start(std::vector<size_t> first_nodes) {
+std::vector<size_t> CutSearch::start(std::vector<size_t> first_nodes) {
   Judged now = judge(first_nodes);
   for (bool moved = true; moved;) {
     moved = false;
@@ -41,9 +43,11 @@ void CutSearch::start(std::vector<size_t> first_nodes) {
     }
     first_nodes = std::move(next);
   }
-  if (!best_.empty() && !(now < judged_)) return;
-  best_ = std::move(first_nodes);
-  judged_ = now;
+  if (best_.empty() || now < judged_) {
+    best_ = first_nodes;
+    judged_ = now;
+  }
+  return first_nodes;
 }
 
 CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
@@ -57,14 +61,24 @@ CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
   }
   out.rank = static_cast<size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
   out.slowest = busy[out.rank];
+  for (size_t s = 1; s < first.size() && !cut_time_.empty(); ++s) {
+    const double time = cut_time_[first[s]];
+    if (rank_of_stage_[s] == rank_of_stage_[s - 1] || time <= out.slowest) continue;
+    out.slowest = time;
+    out.rank = rank_of_stage_[s];
+  }
+  if (bytes_) add_excess(first, out);
+  if (!sound) out.excess = kNoLimit;
+  return out;
+}
+
+void CutSearch::add_excess(const std::vector<size_t>& first, Judged& out) {
   int64_t most = 0;
-  for (const RankBytes& rank : bytes_.of_ranks(first)) {
+  for (const RankBytes& rank : bytes_->of_ranks(first)) {
     out.excess = sum_of_bytes(out.excess, rank.over());
     if (rank.over() > most) out.rank = rank.position / shares_;
     most = std::max(most, rank.over());
   }
-  if (!sound) out.excess = kNoLimit;
-  return out;
 }
 
 void CutSearch::try_all() {
@@ -84,7 +98,7 @@ bool CutSearch::extend(std::vector<size_t>& first, int32_t& left) {
   own.push_back({s, first[s], 0});
   for (size_t end = first[s] + 1; end + (stages - 1 - s) <= nodes(); ++end) {
     own.back().end = end;
-    if (!bytes_.can_fit(own)) break;
+    if (!bytes_->can_fit(own)) break;
     first.push_back(end);
     if (extend(first, left)) return true;
     first.pop_back();

@@ -1,6 +1,6 @@
-// Cuts by the bytes of all stages together: for ranks with several stages, whose limit applies to
-// the sum of the stages, and for tensors that skip stages. A search from stage to stage knows
-// neither.
+// Cuts by the times and bytes of all stages together: for ranks with several stages, whose time and
+// limit are those of the sum of the stages, and for tensors that skip stages. A search from stage
+// to stage knows neither.
 #pragma once
 
 #include "partition/run_bytes.h"
@@ -8,16 +8,18 @@
 namespace weft {
 
 // Moves cuts one after another, as long as this reduces the excess over the limits or, within the
-// limits, the time of the busiest rank.
+// limits, the bottleneck: the time of the busiest rank or of a cut.
 class CutSearch {
  public:
-  // `shares`: ranks that share a stage. `speeds`: per rank of the schedule. `needed`: as in
-  // ChainLoads.
+  // `shares`: ranks that share a stage. `speeds`: per rank of the schedule. `cut_time`, `needed`:
+  // as in ChainLoads. `bytes`: null if there are no limits.
   CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t shares,
-            std::vector<double> speeds, const std::vector<size_t>& needed, RunBytes& bytes);
+            std::vector<double> speeds, std::span<const double> cut_time,
+            const std::vector<size_t>& needed, RunBytes* bytes);
 
-  // Starts from these first nodes of stages. Several starts can be tried.
-  void start(std::vector<size_t> first_nodes);
+  // Starts from these first nodes of stages, and returns where it ends. Several starts can be
+  // tried.
+  std::vector<size_t> start(std::vector<size_t> first_nodes);
   // Starts from any cuts that are within the limits, if there are some among a few thousand.
   void try_all();
 
@@ -28,14 +30,15 @@ class CutSearch {
  private:
   struct Judged {
     int64_t excess = 0;
-    double slowest = 0;  // time of a rank
+    double slowest = 0;  // time of a rank or cut
     size_t rank = 0;     // the one with the largest excess; if no rank exceeds its limit, the
-                         // busiest
+                         // busiest, or the one after the slowest cut
     bool operator<(const Judged& other) const {
       return std::pair(excess, slowest) < std::pair(other.excess, other.slowest);
     }
   };
   Judged judge(const std::vector<size_t>& first);
+  void add_excess(const std::vector<size_t>& first, Judged& out);
   size_t nodes() const { return time_.size() - 1; }
   // Whether the cuts, or cuts that continue them, are within the limits; `first` then has these.
   bool extend(std::vector<size_t>& first, int32_t& left);
@@ -46,8 +49,9 @@ class CutSearch {
   std::vector<size_t> rank_of_stage_;
   size_t shares_;
   std::vector<double> speeds_, time_;  // time_: of the nodes before each
+  std::span<const double> cut_time_;
   std::vector<size_t> needed_before_;  // the number of needed nodes before each
-  RunBytes& bytes_;
+  RunBytes* bytes_;
   std::vector<size_t> best_;
   Judged judged_;
   int64_t left_ = int64_t{1} << 24;  // stages to judge, which limits the time of the search

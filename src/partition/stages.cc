@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "base/text.h"
@@ -10,7 +11,9 @@
 #include "partition/cut_loads.h"
 #include "partition/cut_search.h"
 #include "partition/pipedream_stages.h"
+#include "partition/schedule_costs.h"
 #include "plan/schedule_choice.h"
+#include "schedule/chain_time.h"
 #include "tensor/byte_count.h"
 
 namespace weft {
@@ -127,20 +130,76 @@ Result<std::vector<size_t>> shared_nodes(const Model& model, const PlanConfig& c
   return out;
 }
 
+// Estimates are not exact enough for smaller differences.
+constexpr double kLess = 0.99;
+
 std::vector<size_t> first_nodes(const Partition& partition) {
   return {partition.first_node.begin(), partition.first_node.end()};
 }
 
-// Searches from these cuts, and from cuts by parameters and into equal numbers of nodes. If no cuts
-// are within the limits, the result is the nearest to them.
-Result<Partition> split_by_search(const Model& model, const OpNodes& ops, const NodeCosts& costs,
-                                  const Partition& by_time, CutSearch& search) {
-  WEFT_TRY_ASSIGN(const Partition by_parameters, split_by_parameters(model, ops, by_time.stages()));
-  WEFT_TRY_ASSIGN(const Partition even, partition_uniform(costs, by_time.stages()));
-  for (const Partition* from : {&by_time, &by_parameters, &even}) search.start(first_nodes(*from));
-  if (!search.fits()) search.try_all();
-  const std::vector<int32_t> cuts(search.best().begin() + 1, search.best().end());
+Result<Partition> partition_of(const NodeCosts& costs, const std::vector<size_t>& first) {
+  const std::vector<int32_t> cuts(first.begin() + 1, first.end());
   return partition_at(costs, cuts);
+}
+
+// Searches from these cuts, and from cuts by parameters and into equal numbers of nodes. The
+// results of all of these.
+Result<std::vector<std::vector<size_t>>> search_from(const Model& model, const OpNodes& ops,
+                                                     const NodeCosts& costs, const Partition& cuts,
+                                                     CutSearch& search) {
+  WEFT_TRY_ASSIGN(const Partition by_parameters, split_by_parameters(model, ops, cuts.stages()));
+  WEFT_TRY_ASSIGN(const Partition even, partition_uniform(costs, cuts.stages()));
+  std::vector<std::vector<size_t>> out;
+  for (const Partition* from : {&cuts, &by_parameters, &even})
+    out.push_back(search.start(first_nodes(*from)));
+  return out;
+}
+
+// If no cuts are within the limits, the result is the nearest to them.
+Result<Partition> split_by_search(const Model& model, const OpNodes& ops, const NodeCosts& costs,
+                                  const Partition& from, CutSearch& search) {
+  WEFT_TRY(search_from(model, ops, costs, from, search).status());
+  if (!search.fits()) search.try_all();
+  return partition_of(costs, search.best());
+}
+
+// The cuts with the shortest step, of these and of those that a search for the least busy ranks
+// finds: for ranks with several stages.
+Result<Partition> split_by_ranks(const Model& model, const PlanConfig& config, const OpNodes& ops,
+                                 const NodeCosts& costs, const Schedule& schedule,
+                                 const std::vector<double>& cut_time, const Partition& by_stages,
+                                 CutSearch& search) {
+  const auto step_time = [&](const std::vector<size_t>& first) {
+    std::vector<int32_t> stage_of_node(model.nodes().size(), 0);
+    double slowest_cut = 0;
+    for (size_t s = 0; s < first.size(); ++s) {
+      const size_t end = s + 1 < first.size() ? first[s + 1] : ops.ids.size();
+      for (size_t i = first[s]; i < end; ++i)
+        stage_of_node[static_cast<size_t>(ops.ids[i])] = static_cast<int32_t>(s);
+      if (s > 0 && schedule.rank_of_stage[s] != schedule.rank_of_stage[s - 1])
+        slowest_cut = std::max(slowest_cut, cut_time[first[s]]);
+    }
+    ScheduleCosts times = schedule_costs(model, config, config.times, stage_of_node);
+    for (auto* list : {&times.forward, &times.input, &times.weight})
+      for (size_t s = 0; s < list->size() && !config.machines.speeds.empty(); ++s)
+        (*list)[s] /= config.machines.speeds[static_cast<size_t>(schedule.rank_of_stage[s])];
+    return std::max(chain_time(schedule, times), schedule.micro_batches * slowest_cut);
+  };
+  WEFT_TRY_ASSIGN(const auto found, search_from(model, ops, costs, by_stages, search));
+  std::vector<size_t> best = first_nodes(by_stages);
+  double least = step_time(best);
+  for (const std::vector<size_t>& first : found) {
+    const double time = search.fits(first) ? step_time(first) : least;
+    if (time >= least * kLess) continue;
+    least = time;
+    best = first;
+  }
+  return partition_of(costs, best);
+}
+
+// Whether partition_by_cost() has the result of partition_for() without limits, in less time.
+bool is_plain(const PlanConfig& all, const PlanConfig& pipeline) {
+  return !pipeline.machines.any() && pipeline.stage_replicas.empty() && all.shard_ranks == 1;
 }
 
 Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
@@ -163,18 +222,33 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   WEFT_TRY_ASSIGN(std::vector<size_t> shared, shared_nodes(model, all, ops));
   // A rank may also have all of another node of the stage.
   if (shared.size() < rooms.size()) shared.clear();
-  ChainLoads loads{.cut_time = cuts.time(), .bytes = {}, .needed = shared};
+  ChainLoads loads{.cut_time = {}, .bytes = {}, .needed = shared};
+  if (config.machines.latency > 0 || config.machines.bandwidth > 0) loads.cut_time = cuts.time();
   if (config.machines.bandwidth > 0)
     loads.fed_cut_time = [&cuts](size_t begin, size_t end) {
       return cuts.time_from_first(begin, end);
     };
-  if (!cuts_by_bytes(config)) return partition_for(costs, loads, rooms);
-  WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, all, ops, schedule));
-  const bool one_each = schedule.stages <= schedule.ranks();
-  if (one_each) loads.bytes = [&bytes](const RunOfNodes& run) { return bytes.of(run); };
-  WEFT_TRY_ASSIGN(Partition partition, partition_for(costs, loads, rooms));
-  CutSearch search(ops, schedule, all.shard_ranks, config.machines.speeds, shared, bytes);
-  if (one_each && search.fits(first_nodes(partition))) return partition;
+  const bool one_each = schedule.stages <= schedule.ranks(), limited = cuts_by_bytes(config);
+  const auto search_with = [&](RunBytes* bytes) {
+    return CutSearch(ops, schedule, all.shard_ranks, config.machines.speeds, loads.cut_time, shared,
+                     bytes);
+  };
+  std::optional<RunBytes> bytes;
+  if (limited) {
+    WEFT_TRY_ASSIGN(bytes, RunBytes::make(model, all, ops, schedule));
+  }
+  if (limited && one_each) loads.bytes = [&bytes](const RunOfNodes& run) { return bytes->of(run); };
+  WEFT_TRY_ASSIGN(Partition partition, is_plain(all, config) && !loads.bytes
+                                           ? partition_by_cost(costs, schedule.stages)
+                                           : partition_for(costs, loads, rooms));
+  if (!one_each) {
+    CutSearch search = search_with(nullptr);
+    WEFT_TRY_ASSIGN(partition, split_by_ranks(model, config, ops, costs, schedule, cuts.time(),
+                                              partition, search));
+  }
+  if (!limited) return partition;
+  CutSearch search = search_with(&*bytes);
+  if (search.fits(first_nodes(partition))) return partition;
   return split_by_search(model, ops, costs, partition, search);
 }
 
@@ -233,10 +307,9 @@ Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig&
       case SplitBy::pipedream: return partition_pipedream(model, config, ops, costs, stages);
       case SplitBy::cost: break;
     }
-    return config.machines.any() || cuts_by_bytes(config) || !config.stage_replicas.empty() ||
-                   all.shard_ranks > 1
-               ? split_for_machines(model, all, config, ops, costs)
-               : partition_by_cost(costs, stages);
+    return is_plain(all, config) && !cuts_by_bytes(config) && stages <= config.ranks
+               ? partition_by_cost(costs, stages)
+               : split_for_machines(model, all, config, ops, costs);
   };
   WEFT_TRY_ASSIGN(const Partition partition, split());
   std::vector<int32_t> stage_of_node(model.nodes().size(), 0);

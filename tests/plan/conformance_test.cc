@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "goldens.h"
 #include "player.h"
+#include "schedule/chain_time.h"
 #include "schedule/check.h"
 
 namespace weft {
@@ -47,6 +48,17 @@ std::vector<StageEdge> chain_and_skips(int32_t stages) {
   return edges;
 }
 
+// Stages take 1 to 5 times as long as the fastest.
+void expect_time_of_player(const Schedule& schedule) {
+  ScheduleCosts costs{.latency = 0.25};
+  for (int32_t s = 0; s < schedule.stages; ++s) {
+    costs.forward.push_back(1 + s * 7 % 5);
+    costs.input.push_back(1 + s * 3 % 5);
+    costs.weight.push_back(1 + s * 2 % 5);
+  }
+  EXPECT_EQ(chain_time(schedule, costs), play(schedule, costs).makespan);
+}
+
 void expect_runs(const ScheduleKind& kind, const ScheduleSizes& sizes) {
   SCOPED_TRACE(cat(kind.name, " p ", sizes.ranks, " m ", sizes.micro_batches, " v ", sizes.chunks,
                    " g ", sizes.group, " w ", sizes.warm_up));
@@ -55,6 +67,7 @@ void expect_runs(const ScheduleKind& kind, const ScheduleSizes& sizes) {
   EXPECT_EQ(schedule.value().ranks(), sizes.ranks);
   EXPECT_EQ(schedule.value().micro_batches, sizes.micro_batches);
   EXPECT_EQ(schedule.value().stages, sizes.ranks * chunks_of(kind, sizes.chunks).value());
+  expect_time_of_player(schedule.value());
   for (int32_t slack = 0; slack < 3; slack += 2) {
     const Result<Checked> checked =
         check_schedule(schedule.value(), chain_and_skips(schedule.value().stages), slack);

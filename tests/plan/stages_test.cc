@@ -93,6 +93,30 @@ TEST(Stages, ByMeasuredTimes) {
   EXPECT_EQ(fault(model, config), "plan: times has 10 entries, expected one for each of 11 nodes");
 }
 
+// Rank 0 has the first and the last stage, whose last layer takes 4 s. Eight others take 1 s each.
+TEST(Stages, RanksWithSeveralAreEquallyBusy) {
+  const auto model = model_of("mlp:layers=9,width=16");
+  PlanConfig config = config_of(2, SplitBy::cost);
+  config.micro_batches = 8;
+  config.times.resize(model->nodes().size());
+  for (size_t id = 0; id < config.times.size(); ++id)
+    if (!model->nodes()[id].weights.empty()) config.times[id] = {0.25, 0.5, 0.25};
+  config.times[static_cast<size_t>(model->find_node("layers.8"))] = {1, 2, 1};
+  for (const char* schedule : {"zb-v", "dualpipe-v", "v-half", "v-min"})
+    for (const int64_t limit : {int64_t{0}, INT64_MAX / 2}) {
+      SCOPED_TRACE(cat(schedule, " limit ", limit));
+      config.schedule = schedule;
+      config.memory_limit = limit;
+      const auto plan = make_plan(model, config);
+      ASSERT_TRUE(plan.ok()) << plan.status().text();
+      double of_rank_0 = 0;
+      for (size_t id = 0; id < config.times.size(); ++id)
+        if (const int32_t s = plan.value()->stage_of_whole[id]; s == 0 || s == 3)
+          of_rank_0 += config.times[id].total();
+      EXPECT_EQ(of_rank_0, 6);
+    }
+}
+
 // The loss is computed by one of the ranks that share a stage, and takes longest here.
 TEST(Stages, EveryRankThatSharesAStageHasANode) {
   const auto model = model_of("mlp:layers=4,width=16");
