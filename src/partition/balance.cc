@@ -150,7 +150,8 @@ class Chain {
       if (end == begin) return fault(s, first_end_[begin], "for the smallest possible stage");
       begin = end;
     }
-    return fault(p - 1, n, "for the nodes that do not fit on the ranks before it");
+    return fault(p - 1, n,
+                 p == 1 ? "for all nodes" : "for the nodes that do not fit on the ranks before it");
   }
 
  private:

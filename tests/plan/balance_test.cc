@@ -86,6 +86,8 @@ TEST(Balance, WhatFitsNowhereIsNamed) {
   EXPECT_EQ(
       fault({5, 55}),
       "no partition fits: rank 0 needs 10 bytes for the smallest possible stage, the limit is 5");
+  EXPECT_EQ(partition_for({cost, {}}, loads_of(fixed, {}, {}, {55}), rooms(1)).status().text(),
+            "no partition fits: rank 0 needs 80 bytes for all nodes, the limit is 55");
 }
 
 TEST(Balance, BytesOfOtherRunsAreNotCountedIfTheFastestFit) {

@@ -7,6 +7,23 @@ import weft
 from support import sine, small_plan
 
 
+class Turns:
+    """Counts the turns of another task."""
+
+    def __enter__(self):
+        self.count = 0
+        self.task = asyncio.create_task(self.run())
+        return self
+
+    async def run(self):
+        while True:
+            self.count += 1
+            await asyncio.sleep(0)
+
+    def __exit__(self, *_):
+        self.task.cancel()
+
+
 class Loop(unittest.TestCase):
     def test_events(self):
         async def main(threads):
@@ -21,20 +38,10 @@ class Loop(unittest.TestCase):
 
     def test_other_tasks_run_during_a_step(self):
         async def main():
-            turns = 0
-
-            async def other():
-                nonlocal turns
-                while True:
-                    turns += 1
-                    await asyncio.sleep(0)
-
-            task = asyncio.create_task(other())
-            with small_plan().run() as run:
+            with Turns() as turns, small_plan().run() as run:
                 event = await run.step_async(*sine())
                 self.assertEqual((event.kind, event.loss), (weft.EventKind.DONE, small_plan().run().train(*sine())))
-            task.cancel()
-            return turns
+            return turns.count
 
         self.assertGreater(asyncio.run(main()), 10)   # one job of 16 at a time
 
@@ -57,25 +64,15 @@ class Loop(unittest.TestCase):
 
     def test_the_end_of_a_cancelled_step_does_not_block_the_loop(self):
         async def main():
-            turns = 0
-
-            async def other():
-                nonlocal turns
-                while True:
-                    turns += 1
-                    await asyncio.sleep(0)
-
-            with small_plan().run() as run:
-                task = asyncio.create_task(other())
+            with Turns() as turns, small_plan().run() as run:
                 await run.step_async(*sine())
-                one, turns = turns, 0
+                one = turns.count
                 cancelled = asyncio.create_task(run.step_async(*sine()))
                 await asyncio.sleep(0)
                 cancelled.cancel()
                 await asyncio.gather(cancelled, return_exceptions=True)
                 await run.step_async(*sine())
-                task.cancel()
-                return one, turns
+                return one, turns.count - one
 
         one, both = asyncio.run(main())
         self.assertGreater(both, 1.5 * one)   # a turn for each job of the cancelled step and of the next

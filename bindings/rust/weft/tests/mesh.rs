@@ -1,7 +1,7 @@
 //! Runs over meshes: ranks that serve, events of the start, logs, and cancelled runs.
 mod support;
 
-use std::sync::{mpsc, Arc, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use weft::{public_key, Event, LogLevel, Mesh, Mode, Run, Status};
@@ -74,20 +74,7 @@ fn a_canceller_ends_a_start_from_another_thread() -> weft::Result<()> {
 
 #[test]
 fn a_lost_rank_is_named() -> weft::Result<()> {
-    let plan = support::small().ranks(2).build(&mut support::model()?)?;
-    let mesh = Mesh::builder().listen()?;
-    let endpoint = mesh.join_endpoint();
-    let (started, until_started) = mpsc::channel();
-    let other = thread::spawn(move || {
-        let mut mesh = Mesh::builder().endpoint(&endpoint).join()?;
-        let mut service = mesh.service().begin()?;
-        while !matches!(service.poll(None)?, Some(Event::Started { .. })) {}
-        until_started.recv().expect("rank 0 has started too");
-        Ok::<_, weft::Error>(()) // the rank leaves
-    });
-    let mut run = Run::builder(&plan).mesh(&mesh).start()?;
-    started.send(()).unwrap();
-    other.join().unwrap()?;
+    let mut run = support::run_whose_rank_left()?;
     let error = run.step(&support::batch()?, Mode::Train).unwrap_err();
     let failure = run.failure().expect("the facts");
     assert_eq!(failure.rank, Some(1), "{error}");

@@ -5,12 +5,11 @@ mod support;
 use std::future::Future;
 use std::os::unix::io::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{mpsc, Arc};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
-use std::thread;
 
 use tokio::io::{unix::AsyncFd, Interest};
-use weft::{Desc, Event, EventStream, Generator, Mesh, Mode, Model, Op, OpShape, Plan, Preset, Run, Status, StepKind};
+use weft::{Desc, Event, EventStream, Generator, Mode, Model, Op, OpShape, Plan, Preset, Run, Status, StepKind};
 
 fn on_a_loop<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -147,20 +146,7 @@ fn a_stream_ends_after_a_failure_of_the_poll_itself() -> weft::Result<()> {
 
 #[test]
 fn a_step_of_a_run_that_has_failed_leaves_no_events() -> weft::Result<()> {
-    let plan = support::small().ranks(2).build(&mut support::model()?)?;
-    let mesh = Mesh::builder().listen()?;
-    let endpoint = mesh.join_endpoint();
-    let (started, until_started) = mpsc::channel();
-    let other = thread::spawn(move || {
-        let mut mesh = Mesh::builder().endpoint(&endpoint).join()?;
-        let mut service = mesh.service().begin()?;
-        while !matches!(service.poll(None)?, Some(Event::Started { .. })) {}
-        until_started.recv().expect("rank 0 has started too");
-        Ok::<_, weft::Error>(()) // the rank leaves
-    });
-    let run = Run::builder(&plan).mesh(&mesh).start()?;
-    started.send(()).unwrap();
-    other.join().unwrap()?;
+    let run = support::run_whose_rank_left()?;
     on_a_loop(async {
         let fd = AsyncFd::with_interest(run.fd().expect("a descriptor").as_raw_fd(), Interest::READABLE).unwrap();
         fd.readable().await.unwrap().retain_ready(); // the event of the failure is the first one
