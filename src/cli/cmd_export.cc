@@ -55,9 +55,9 @@ Action add_export(Parser& parser) {
     const bool directory = o->file.ends_with('/');
     if (shards.given() && !directory)
       return {kUsage, "--shard-size requires a directory, FILE with '/' at its end", ""};
-    CLI_TRY(directory ? check_writable(o->file) : check_place(o->file));
     if (shards.given() && o->config.shard_bytes == 0)
       return {kUsage, "--shard-size: '0', expected a number of bytes above 0", ""};
+    CLI_TRY(directory ? check_writable(o->file) : check_place(o->file));
     weft_error err = sized<weft_error>();
     CheckpointPtr checkpoint;
     weft_checkpoint_info info = sized<weft_checkpoint_info>();

@@ -29,7 +29,7 @@ std::string digest_text(weft_status (*of)(weft_run*, char*, weft_error*), weft_r
 }
 
 // What a run writes while it reads the file would be lost.
-Outcome check_not_read(const TrainOptions& o) {
+Outcome check_files(const TrainOptions& o) {
   return check_outputs({{"--trace", o.trace}, {"--log", o.log}},
                        {{"--data", o.data.file},
                         {"--eval", o.data.eval},
@@ -54,13 +54,12 @@ Trainer::Trainer(const TrainOptions& options,
 
 Outcome Trainer::prepare(weft_checkpoint* resumed) {
   if (!options_.quiet) warn_of_slow_kernels("train");
-  CLI_TRY(check_not_read(options_));
+  CLI_TRY(check_files(options_));
   CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
   CLI_TRY(open_weights(resumed));
   CLI_TRY(open_samples());
   CLI_TRY(check_writable(options_.checkpoint));
-  CLI_TRY(check_place(options_.trace));
   CLI_TRY(directory_.take(resumed ? &weights_info_ : nullptr));
   CLI_TRY(announce());
   inputs_.resize(inputs_of(options_.model));
