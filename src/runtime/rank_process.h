@@ -119,7 +119,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   std::set<int32_t> met_;  // accepted once, and not accepted again
   Loop::Timer timer_, watch_timer_;
   StallWatch stall_;
-  int64_t finished_ = 0;   // when the last job ended, or the rank was last seen idle
+  int64_t finished_;       // when the last job ended, or the rank was last seen idle
   int64_t next_note_ = 0;  // a wait of this time, in nanoseconds, is logged
 };
 
