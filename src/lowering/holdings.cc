@@ -122,7 +122,6 @@ int32_t most_together(const Schedule& train, int32_t micro_batches) {
 Shapes::Shapes(const Model& model, const PlanConfig& config, const Schedule& train)
     : model_(&model),
       values_(config.values()),
-      keeps_packed_(keeps_packed(config)),
       together_(most_together(train, config.micro_batches)) {
   for (NodeId n = 0; n < static_cast<NodeId>(model.nodes().size()); ++n) {
     inferred_[0].push_back(model.infer(n, config.micro_batch_size));
@@ -130,7 +129,10 @@ Shapes::Shapes(const Model& model, const PlanConfig& config, const Schedule& tra
     // op need not support 0 samples.
     inferred_[1].push_back(config.short_size > 0 ? model.infer(n, config.short_size)
                                                  : inferred_[0].back());
-    by_rows_.push_back(values_ == DType::bf16 && is_by_rows(model.node(n)));
+    const Node& node = model.node(n);
+    by_rows_.push_back(values_ == DType::bf16 && is_by_rows(node));
+    keeps_packed_.push_back(!node.weights.empty() &&
+                            keeps_packed(config, model.param(node.weights.front())));
   }
 }
 
@@ -169,7 +171,9 @@ int64_t Shapes::op_scratch(const StepCall& call) const {
 }
 
 int64_t Shapes::packed_scratch(const StepCall& call) const {
-  if (!takes_bf16(call) || keeps_packed_ || call.kind == CallKind::weight_grad) return 0;
+  if (!takes_bf16(call) || call.kind == CallKind::weight_grad ||
+      keeps_packed_[static_cast<size_t>(call.node)])
+    return 0;
   const Node& node = model_->node(call.node);
   const Shape& weight = model_->param(node.weights.front()).local;
   return padded_bytes(packed_desc(DType::bf16, weight, multiplies_transposed(node, call.kind)));

@@ -50,10 +50,10 @@ class Shapes {
 
   const Model* model_ = nullptr;
   DType values_ = DType::f32;
-  bool keeps_packed_ = false;
   int32_t together_ = 1;  // the most micro-batches whose W can run at once
   std::vector<Inferred> inferred_[2];
-  std::vector<bool> by_rows_;  // per node: of its op, with bf16 values
+  std::vector<bool> by_rows_;       // per node: of its op, with bf16 values
+  std::vector<bool> keeps_packed_;  // per node: its first weight
 };
 
 // Tensors of a stage that are acquired and released together. They have one place for each

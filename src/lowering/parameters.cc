@@ -79,7 +79,8 @@ bool serves_several(const Model& model, const PlanConfig& config) {
 void add_use(const Model& model, const PlanConfig& config, const Param::Use& use, LocalUses& uses) {
   const Node& node = model.node(use.node);
   if (use.port == 0 && node.op->copies_weight()) return;
-  if (use.port != 0 || !node.op->multiplies_weight() || !keeps_packed(config)) {
+  if (use.port != 0 || !node.op->multiplies_weight() ||
+      !keeps_packed(config, model.param(node.weights.front()))) {
     uses.unpacked = true;
     return;
   }

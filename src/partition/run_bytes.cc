@@ -24,7 +24,7 @@ Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, co
   if (!config.schedule_text.empty())
     WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
   RunBytes out(model, config, ops);
-  if (train.updates > 0) out.config_.packed = false;
+  if (train.updates > 0) out.config_.packed.clear();
   WEFT_TRY_ASSIGN(out.model_, pieces_of({std::shared_ptr<const Model>(), &model}, config.tensor));
   out.shapes_ = Shapes(*out.model_, out.config_, train);
   out.index_nodes();

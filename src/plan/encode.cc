@@ -8,7 +8,7 @@ namespace weft {
 
 namespace {
 
-constexpr uint32_t kFormat = 10;
+constexpr uint32_t kFormat = 11;
 
 template <typename T>
 void write(ByteWriter& out, const T& value) {

@@ -14,17 +14,28 @@
 
 namespace weft {
 
-bool keeps_packed(const PlanConfig& config) {
-  return config.packed && config.shard != "parameters";
-}
-
 namespace {
+
+// Names contain no space.
+bool lists(std::string_view names, std::string_view name) {
+  for (size_t at = names.find(name); at != names.npos; at = names.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if ((at == 0 || names[at - 1] == ' ') && (end == names.size() || names[end] == ' '))
+      return true;
+  }
+  return false;
+}
 
 bool asks(const PlanConfig& config, Mode mode) {
   return config.step_kinds == 0 || (config.step_kinds >> static_cast<uint32_t>(mode) & 1);
 }
 
 }  // namespace
+
+bool keeps_packed(const PlanConfig& config, const Param& weight) {
+  return config.shard != "parameters" &&
+         (config.packed == kAllPacked || lists(config.packed, weight.name));
+}
 
 bool supports(const Model& model, Mode mode) {
   if (mode == Mode::infer) return !model.outputs().empty();

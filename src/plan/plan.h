@@ -26,6 +26,8 @@ constexpr int32_t kMaxStages = 4096;
 
 enum class SplitBy : uint8_t { uniform = 1, cost = 2, parameters = 3, type = 4, pipedream = 5 };
 
+constexpr const char* kAllPacked = "*";
+
 struct PlanConfig {
   int32_t ranks = 1;        // in all
   int32_t data = 1;         // replicas, each of ranks / data ranks, which divide the micro-batches
@@ -47,7 +49,9 @@ struct PlanConfig {
                                   // groups; replaces `split` if it is not empty
   std::string precision = "f32";  // in which values between nodes are stored: f32 or bf16
   std::string f32_nodes;          // with bf16: names of nodes that have f32, with patterns
-  bool packed = true;  // ranks keep copies of weights as products read them, see keeps_packed()
+  // Parameters that ranks keep as products read them, see keeps_packed(): names with spaces between
+  // them, or all.
+  std::string packed = kAllPacked;
   OptimSettings optim;
   std::vector<ParamGroup> groups;
   uint64_t seed = 0;
@@ -78,9 +82,9 @@ struct PlanConfig {
 // differ, it has the most micro-batches and the slowest and smallest machines.
 PlanConfig replica_config(const PlanConfig& config);
 
-// Whether ranks keep packed weights from call to call. Gathered values and weights with several
-// versions are packed for each call, or not at all.
-bool keeps_packed(const PlanConfig& config);
+// Whether ranks may keep the weight packed from call to call. Gathered values, weights with several
+// versions, and those for which a memory limit has no room are packed for each call, or not at all.
+bool keeps_packed(const PlanConfig& config, const Param& weight);
 
 // Whether the model has what such steps compute: a loss, an output, or state.
 bool supports(const Model& model, Mode mode);

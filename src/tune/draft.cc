@@ -244,7 +244,7 @@ Result<Outline> outline_with(const std::shared_ptr<const Model>& model, const Pl
   WEFT_TRY(make_pieces(plan));
   WEFT_TRY(choose_order(out, choice, all));
   if (out.train.replicas.empty()) plan.config.stage_replicas.clear();
-  if (out.train.updates > 0) plan.config.packed = false;
+  if (out.train.updates > 0) plan.config.packed.clear();
   set_mesh(plan.config, config);
   return out;
 }

@@ -7,6 +7,7 @@
 #include "partition/schedule_costs.h"
 #include "partition/stages.h"
 #include "plan/schedule_choice.h"
+#include "tune/packed_choice.h"
 
 namespace weft {
 
@@ -33,12 +34,16 @@ Status check_limits(const PlanConfig& config, size_t ranks, Bytes&& bytes) {
                                    limit_of(config, rank)));
 }
 
-Result<Draft> draft_checked(Outline outline) {
-  WEFT_TRY_ASSIGN(Draft draft, draft_of(std::move(outline)));
+Result<Draft> checked(Draft draft) {
   const Plan& plan = *draft.plan;
   WEFT_TRY(check_limits(plan.config, plan.arena_bytes.size(),
                         [&plan](size_t r) { return plan.arena_bytes[r]; }));
   return draft;
+}
+
+Result<Draft> draft_checked(Outline outline) {
+  WEFT_TRY_ASSIGN(Draft draft, draft_of(std::move(outline)));
+  return checked(std::move(draft));
 }
 
 // zb-auto with a limit: the shortest of the orders for the cuts by times, of the orders for the
@@ -135,18 +140,27 @@ Result<Draft> best_draft(const std::shared_ptr<const Model>& model, const PlanCo
   return draft_checked(std::move(outline));
 }
 
-// The choices are those without packed weights, which take what the limit leaves.
+Outline with_packed(Outline outline, std::string packed) {
+  outline.plan.config.packed = std::move(packed);
+  return outline;
+}
+
+// The choices are those without packed weights, which take what the limits leave.
 Result<Draft> draft_below_limit(const std::shared_ptr<const Model>& model,
                                 const PlanConfig& config) {
   PlanConfig chosen = config;
-  chosen.packed = false;
+  chosen.packed.clear();
   WEFT_TRY_ASSIGN(Outline outline, best_outline(model, chosen));
-  if (outline.train.updates == 0) {
-    Outline packed = outline;
-    packed.plan.config.packed = true;
-    if (auto draft = draft_checked(std::move(packed)); draft.ok()) return draft;
-  }
-  return draft_checked(std::move(outline));
+  if (outline.train.updates > 0) return draft_checked(std::move(outline));
+  if (config.packed != kAllPacked)  // of a stored plan
+    return draft_checked(with_packed(std::move(outline), config.packed));
+  WEFT_TRY_ASSIGN(Draft all, draft_of(with_packed(outline, kAllPacked)));
+  const Plan& most = *all.plan;
+  if (auto draft = checked(all); draft.ok()) return draft;
+  WEFT_TRY_ASSIGN(Draft none, draft_of(outline));
+  std::string names = packed_within_limits(*none.plan, most);
+  auto some = draft_checked(with_packed(std::move(outline), std::move(names)));
+  return some.ok() ? std::move(some) : checked(std::move(none));
 }
 
 // Whether no step changes some weights.
@@ -163,7 +177,8 @@ bool is_limited(const PlanConfig& config) {
 }
 
 Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  if (!is_limited(config) || !keeps_packed(config)) return best_draft(model, config);
+  if (!is_limited(config) || config.packed.empty() || config.shard == "parameters")
+    return best_draft(model, config);
   auto draft = draft_below_limit(model, config);
   if (draft.ok() || !has_constants(*model, config)) return draft;
   // Weights that are stored only as the products read them need no memory to be packed in.

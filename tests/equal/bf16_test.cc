@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "graph/presets.h"
+#include "plan/encode.h"
 #include "runtime/run.h"
 #include "support/small_gpt.h"
 #include "tune/make_plan.h"
@@ -80,17 +81,47 @@ TEST_P(Bf16, OneDigestOverReplicasAndShards) {
   }
 }
 
-TEST_P(Bf16, PackedWeightsAreDroppedUnderALimit) {
+size_t kept_packed(const Plan& plan) {
+  size_t out = 0;
+  for (const auto& residents : plan.resident)
+    for (const ResidentParam& param : residents)
+      out += param.of(ResidentTensor::Role::packed).size();
+  return out;
+}
+
+// One byte below the limit for all copies costs one weight its copies, not all.
+TEST_P(Bf16, KeepsThePackedWeightsForWhichALimitHasRoom) {
   const auto model = small_gpt();
   PlanConfig config = base_config();
+  config.ranks = 2;
   const Outcome expected = train(model, config, 11, 3);
-  const auto kept = make_plan(model, config).take();
-  EXPECT_TRUE(kept->config.packed);
-  config.memory_limit = kept->arena_bytes[0] - 1;
-  const auto dropped = make_plan(model, config).take();
-  EXPECT_FALSE(dropped->config.packed);
-  EXPECT_LE(dropped->arena_bytes[0], config.memory_limit);
-  EXPECT_EQ(train(model, config, 11, 3), expected);
+  const auto all = make_plan(model, config).take();
+  EXPECT_EQ(all->config.packed, kAllPacked);
+  config.cuts = all->config.cuts;
+  config.packed.clear();
+  const auto none = make_plan(model, config).take();
+  config.packed = kAllPacked;
+  ASSERT_GT(all->arena_bytes[0], none->arena_bytes[0]);
+  constexpr int64_t kSteps = 4;
+  size_t most = kept_packed(*all);
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    config.memory_limit =
+        all->arena_bytes[0] - 1 -
+        (step - 1) * (all->arena_bytes[0] - none->arena_bytes[0] - 1) / (kSteps - 1);
+    const auto plan = make_plan(model, config).take();
+    EXPECT_LE(plan->arena_bytes[0], config.memory_limit);
+    const size_t kept = kept_packed(*plan);
+    EXPECT_LT(kept, most) << "step " << step;
+    EXPECT_GT(kept, 0u) << "step " << step;  // rank 1 has room
+    most = kept;
+    EXPECT_EQ(train(model, config, 11, 3), expected);
+    const auto sent = decode_config(encode_config(plan->config));
+    ASSERT_TRUE(sent.ok()) << sent.status().text();
+    const auto received = make_plan(model, sent.value());
+    ASSERT_TRUE(received.ok()) << received.status().text();
+    EXPECT_EQ(received.value()->hash, plan->hash);
+    EXPECT_EQ(kept_packed(*received.value()), kept);
+  }
 }
 
 // With several versions of the weights each call packs its own.
@@ -108,7 +139,7 @@ TEST_P(Bf16, AsynchronousSchedules) {
   config.ranks = 3;
   const Outcome inline_run = train(model, config, 12, 3);
   EXPECT_EQ(train(model, config, 12, 3, 2), inline_run);
-  EXPECT_FALSE(make_plan(model, config).take()->config.packed);
+  EXPECT_EQ(make_plan(model, config).take()->config.packed, "");
 }
 
 TEST(Bf16Values, AreNearFloat32AndHalveMessages) {

@@ -93,7 +93,7 @@ TEST_P(Frozen, OneDigestOverReplicasAndShards) {
           config.ranks = 2 * tensor * stage;
           config.shard = shard;
           config.bucket_bytes = turn % 2 ? 1024 : 1 << 20;
-          config.packed = turn % 5 > 0;
+          config.packed = turn % 5 > 0 ? kAllPacked : "";
           EXPECT_EQ(test::train(model, config, 11, 4, turn++ % 3), expected)
               << text_of(groups) << config.ranks << " ranks, tensor " << tensor << ", " << shard;
         }
@@ -221,9 +221,9 @@ TEST(FrozenPlan, KeepsValuesInTheFormsThatProductsRead) {
   EXPECT_EQ(bytes({}), 4 * 4096 + 7 * 2048 + kBiases);
   EXPECT_EQ(bytes({"*.weight"}), 7 * 2048 + kBiases);  // the biases are trained
   EXPECT_EQ(bytes({"layers.0.*", "layers.1.*", "layers.2.*"}), 3 * 2048 + 4096 + 2048 + kBiases);
-  config.packed = false;
+  config.packed.clear();
   EXPECT_EQ(bytes({"*.weight"}), 4 * 2048 + kBiases);
-  config.packed = true;
+  config.packed = kAllPacked;
   config.step_kinds = 1u << static_cast<uint32_t>(Mode::infer);
   EXPECT_EQ(bytes({}), 4 * 2048 + kBiases);
 }
@@ -280,9 +280,9 @@ TEST(FrozenPlan, NeedsNoMoreFloatsUnderALimit) {
     PlanConfig config;
     config.groups = frozen({"*.weight"});
     if (!trains) config.step_kinds = 1u << static_cast<uint32_t>(Mode::infer);
-    config.packed = false;
+    config.packed.clear();
     config.memory_limit = make_plan(model, config).take()->arena_bytes[0];
-    config.packed = true;
+    config.packed = kAllPacked;
     const auto plan = make_plan(model, config);
     ASSERT_TRUE(plan.ok()) << plan.status().text();
     EXPECT_LE(plan.value()->arena_bytes[0], config.memory_limit);
@@ -297,9 +297,9 @@ TEST(FrozenPlan, NeedsNoMemoryToPackUnderALimit) {
   config.micro_batch_size = 1;
   config.step_kinds = 1u << static_cast<uint32_t>(Mode::infer);
   const int64_t needed = make_plan(model, config).take()->arena_bytes[0];
-  config.packed = false;
+  config.packed.clear();
   EXPECT_GT(make_plan(model, config).take()->arena_bytes[0], needed);
-  config.packed = true;
+  config.packed = kAllPacked;
   config.memory_limit = needed;
   const auto plan = make_plan(model, config);
   ASSERT_TRUE(plan.ok()) << plan.status().text();
@@ -324,7 +324,7 @@ TEST_P(Frozen, ATiedTableIsStoredAsTheHeadReadsIt) {
   PlanConfig config = config_with(frozen({"w?e.*"}));
   EXPECT_EQ(bytes(config, "wte.weight"), half ? 2 * 4096 : (48 + 37) * 16 * 4);
   EXPECT_EQ(bytes(config, "wpe.weight"), positions);
-  config.packed = false;
+  config.packed.clear();
   EXPECT_EQ(bytes(config, "wte.weight"), half ? 1216 : 37 * 64);
   config = config_with({});
   config.step_kinds = 1u << static_cast<uint32_t>(Mode::infer);
@@ -383,11 +383,11 @@ TEST_P(Frozen, WeightsThatAreStoredOnlyPackedHaveTheSameValues) {
   for (const int32_t tensor : {1, 2}) {
     config.tensor = tensor;
     config.ranks = config.shard_ranks = 1;
-    config.packed = false;
+    config.packed.clear();
     const Evaluation expected = evaluate(config);
     ASSERT_EQ(expected.losses.size(), 2u);
     EXPECT_NE(expected.losses[0], expected.losses[1]);
-    config.packed = true;
+    config.packed = kAllPacked;
     for (const int32_t stages : {1, 2})
       for (int32_t shards = 1; shards <= tensor; ++shards) {
         config.shard_ranks = shards;

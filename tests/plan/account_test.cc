@@ -78,7 +78,7 @@ PlanConfig drawn_config(Draw& draw, int32_t tensor) {
   config.step_kinds = static_cast<uint32_t>(draw.of({0, 0, 1, 2}));
   config.slack = draw.below(3);
   config.precision = draw.of({"f32", "bf16"});
-  config.packed = draw.below(2) == 0;
+  config.packed = draw.of({kAllPacked, "", "h.0.mlp.c_fc.weight layers.1.weight"});
   config.machines.latency = draw.of({0.0, 1e-7});
   if (tensor == 2) config.shard_ranks = draw.of({1, 2});
   config.ranks = config.data * config.shard_ranks * (1 + draw.below(3));
@@ -112,7 +112,7 @@ std::string text_of(const PlanConfig& c) {
              " ranks per stage, tensor=", c.tensor, ", ", c.micro_batches, " micro-batches in ",
              c.gradient_groups, " groups, shard ", c.shard, ", recompute ", c.recompute,
              ", bucket ", c.bucket_bytes, ", slack ", c.slack, ", latency ", c.machines.latency,
-             ", kinds ", c.step_kinds, ", ", c.precision, c.packed ? " packed" : "",
+             ", kinds ", c.step_kinds, ", ", c.precision, ", packed '", c.packed, "'",
              ", parameter groups ", c.groups.size(), c.groups.empty() ? "" : " ",
              c.groups.empty() ? "" : c.groups.front().pattern);
 }

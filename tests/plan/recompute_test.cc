@@ -53,7 +53,7 @@ std::shared_ptr<const Plan> plan_of(const char* recompute, int64_t limit = 0) {
   config.micro_batches = 8;
   config.micro_batch_size = 64;
   config.schedule = "gpipe";
-  config.packed = false;  // packed weights take what a limit leaves
+  config.packed.clear();  // packed weights take what a limit leaves
   config.recompute = recompute;
   config.memory_limit = limit;
   auto plan = make_plan(chain(), config);
@@ -132,7 +132,7 @@ TEST(Recompute, AutoIsTheLeastThatFits) {
     config.ranks = 2;
     config.micro_batches = 6;
     config.micro_batch_size = 16;
-    config.packed = false;  // packed weights take what a limit leaves
+    config.packed.clear();  // packed weights take what a limit leaves
     std::vector<std::shared_ptr<const Plan>> all;
     for (int n = 1; n < 24; ++n) {
       config.recompute = "every:" + std::to_string(n);

@@ -28,7 +28,7 @@ PlanConfig config_of(int32_t ranks, SplitBy split) {
   config.ranks = ranks;
   config.micro_batches = 4;
   config.split = split;
-  config.packed = false;  // packed weights take what a limit leaves
+  config.packed.clear();  // packed weights take what a limit leaves
   return config;
 }
 

@@ -81,7 +81,7 @@ PlanConfig any_mesh(const Model& model, int32_t ranks, int32_t micro_batches) {
   PlanConfig config = slow_config(model, ranks, micro_batches);
   config.data = config.shard_ranks = kAutoMesh;
   config.gradient_groups = config.tensor = 0;
-  config.packed = false;  // packed weights take what a limit leaves
+  config.packed.clear();  // packed weights take what a limit leaves
   return config;
 }
 
@@ -310,7 +310,7 @@ class ZbAutoPlanned : public testing::TestWithParam<const char*> {
     config.split = split;
     config.memory_limit = limit;
     config.recompute = recompute;
-    config.packed = false;  // packed weights take what a limit leaves
+    config.packed.clear();  // packed weights take what a limit leaves
     WEFT_TRY_ASSIGN(const auto plan, make_plan(model_, config));
     EXPECT_EQ(plan->config.schedule, schedule);
     EXPECT_LE(*std::max_element(plan->arena_bytes.begin(), plan->arena_bytes.end()),

@@ -211,7 +211,7 @@ TEST(Prediction, CountsPackingWhereNoCopyIsKept) {
       PlanConfig config = chain_config("1f1b", 1, kMicroBatches);
       config.micro_batch_size = rows;
       config.precision = precision;
-      config.packed = packed;
+      config.packed = packed ? kAllPacked : "";
       config.machines.memory_speed = 1;
       const auto model = make_preset(cat("mlp:layers=2,width=", width), {}).value().model;
       return predict(make_plan(model, config).take(), nullptr, false).take().seconds;
