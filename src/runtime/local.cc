@@ -12,13 +12,18 @@ struct LocalRanks::Rank final : RankLinks {
       : ranks(owner), rank(self), router(owner.plan_, self, *this, [](int32_t) { return 0; }) {}
 
   void run(int32_t job, bool deliver) override {
-    ranks.driver_.run(rank, {router.step(), router.engine().scale(), job, deliver});
+    start({router.step(), router.engine().scale(), job, deliver});
   }
   void post(const Route& route, int32_t micro_batch, bool delivered) override {
     // A feed is copied by the job that waits for it.
     if (delivered || route.kind == EdgeKind::feed) return copied(route, micro_batch);
-    ranks.driver_.run(rank,
-                      {.step = router.step(), .edge = route.edge, .micro_batch = micro_batch});
+    Rank& receiver = *ranks.ranks_[static_cast<size_t>(route.peer(micro_batch).rank)];
+    Rank& copies = receiver.tasks > 0 && tasks == 0 ? *this : receiver;
+    copies.start({.step = router.step(), .edge = route.edge, .micro_batch = micro_batch});
+  }
+  void start(const WorkerTask& task) {
+    ++tasks;
+    ranks.driver_.run(rank, task);
   }
   void copied(const Route& route, int32_t micro_batch) {
     push(Event::Kind::arrived, route.peer(micro_batch).rank, route, micro_batch);
@@ -40,6 +45,7 @@ struct LocalRanks::Rank final : RankLinks {
   LocalRanks& ranks;
   const int32_t rank;
   EffectRouter router;
+  size_t tasks = 0;  // queued or running
 };
 
 LocalRanks::LocalRanks(std::shared_ptr<const Plan> plan, Driver& driver)
@@ -64,7 +70,9 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::make(std::shared_ptr<const Plan>
 EffectRouter& LocalRanks::router(int32_t rank) { return ranks_[static_cast<size_t>(rank)]->router; }
 
 size_t LocalRanks::most_tasks(int32_t rank) const {
-  return ranks_[static_cast<size_t>(rank)]->router.most_tasks();
+  size_t out = ranks_[static_cast<size_t>(rank)]->router.most_tasks();
+  for (const auto& sender : ranks_) out += sender->router.most_posts(rank);
+  return out;
 }
 
 // After an exception an engine or the queue may be inconsistent: the run stops.
@@ -97,14 +105,21 @@ void LocalRanks::ran(int32_t rank, const WorkerTask& task, const Status& status,
   if (failed_) return;
   protect([&] {
     Rank& on = *ranks_[static_cast<size_t>(rank)];
+    --on.tasks;
     if (!status.ok()) return of_rank(rank, status, on.router.engine().activity());
     if (task.job < 0)
-      on.copied(*on.router.find(task.step.mode, task.edge), task.micro_batch);
+      copied(task);
     else if (Status s = on.router.ran(task.job, worker(rank).squares(), time); !s.ok())
       return of_rank(rank, s);
     drain();
     return Status();
   });
+}
+
+void LocalRanks::copied(const WorkerTask& task) {
+  const Edge& edge = plan_->mode(task.step.mode).edges[static_cast<size_t>(task.edge)];
+  Rank& sender = *ranks_[static_cast<size_t>(edge.from_rank)];
+  sender.copied(*sender.router.find(task.step.mode, task.edge), task.micro_batch);
 }
 
 void LocalRanks::drain() {

@@ -1,7 +1,8 @@
 // All ranks of a plan in one process. Their links are memory: the worker copies the messages of a
-// job to the other ranks, in the same job if the grant has arrived by then, otherwise in a separate
-// task. This class knows no threads: a driver runs the tasks, on the caller's thread or on others,
-// and reports when they are complete.
+// job to the other ranks, in the same job if the grant has arrived by then. Otherwise the receiver
+// copies in a separate task, before its next job, or the sender if only the receiver is busy. This
+// class knows no threads: a driver runs the tasks, on the caller's thread or on others, and reports
+// when they are complete.
 #pragma once
 
 #include <memory>
@@ -60,6 +61,7 @@ class LocalRanks {
   void protect(F&& body) noexcept;
   // That failure of a rank, with the rank's activity at the time.
   Status of_rank(int32_t rank, const Status& status, const Activity& during = {}) const;
+  void copied(const WorkerTask& task);
   void drain();
   Status handle(const Event& event);
   EffectRouter& router(int32_t rank);

@@ -251,13 +251,16 @@ void Worker::deliver(const StepDescriptor& step, const Job& job) {
 
 // Only between ranks of this process; other ranks have links.
 void Worker::copy(const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
-  const int32_t to = plan_->mode(step.mode).edges[static_cast<size_t>(edge)].to_rank;
-  Worker* receiver = to == rank_      ? this
-                     : local_.empty() ? nullptr
-                                      : local_[static_cast<size_t>(to)];
-  if (!receiver) return;
+  const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
+  const auto worker_of = [this](int32_t rank) {
+    if (rank == rank_) return this;
+    return local_.empty() ? nullptr : local_[static_cast<size_t>(rank)];
+  };
+  Worker *sender = e.kind == EdgeKind::feed ? this : worker_of(e.from_rank),
+         *receiver = worker_of(e.to_rank);
+  if (!sender || !receiver) return;
   const int32_t variant = variant_of(step, micro_batch);
-  const auto from = outgoing(step.mode, edge, micro_batch, variant);
+  const auto from = sender->outgoing(step.mode, edge, micro_batch, variant);
   copy_bytes(tiles_, receiver->landing(step.mode, edge, micro_batch, variant).data(), from.data(),
              from.size());
 }
