@@ -261,7 +261,7 @@ Result<Asked> weft::api::read_plan_config(const weft_plan_config* config, const 
   out.cluster = c.cluster->cluster;
   WEFT_TRY(check_ranks(*out.cluster, out.config.ranks));
   const double memory_speed = out.config.machines.memory_speed;
-  out.config.machines = machines_of(*out.cluster, out.config.ranks);
+  out.config.machines = machines_of(out.cluster, out.config.ranks);
   out.config.machines.memory_speed = memory_speed;
   if (out.config.memory_limit == 0)
     out.config.memory_limit = memory_of(*out.cluster, out.config.ranks);

@@ -22,20 +22,9 @@ class Chain {
     chain.stages_ = stages;
     const size_t n = nodes.cost.size();
     chain.bytes_ = &loads.bytes;
-    chain.fed_cut_time_ = &loads.fed_cut_time;
-    if (!loads.cut_time.empty() && loads.cut_time.size() != n)
-      return Status(Code::invalid, cat("cut_time has ", loads.cut_time.size(),
-                                       " entries, expected one for each of ", n, " nodes"));
+    chain.cut_time_ = &loads.cut_time;
     chain.time_.resize(n + 1);
     for (size_t v = 0; v < n; ++v) chain.time_[v + 1] = chain.time_[v] + nodes.cost[v];
-    chain.has_cut_times_ = !loads.cut_time.empty();
-    chain.cut_time_.assign(n, 0.0);
-    for (size_t v = 0; v < loads.cut_time.size(); ++v) {
-      if (!(loads.cut_time[v] >= 0) || std::isinf(loads.cut_time[v]))
-        return Status(Code::invalid, cat("a cut at node ", v, " takes ", loads.cut_time[v],
-                                         ", expected a finite number, 0 or more"));
-      chain.cut_time_[v] = loads.cut_time[v];
-    }
     chain.needed_.assign(loads.needed.begin(), loads.needed.end());
     for (size_t v = 0; loads.needed.empty() && v < n; ++v) chain.needed_.push_back(v);
     chain.first_end_.assign(n, n + 1);
@@ -71,17 +60,10 @@ class Chain {
     }
     return true;
   }
-  bool has_cut_times() const { return has_cut_times_; }
+  bool has_cut_times() const { return static_cast<bool>(*cut_time_); }
 
-  // Whether stage s, which is not the first, can begin at that node.
-  bool passable(size_t s, size_t node, double limit) const {
-    return stages_[s].rank == stages_[s - 1].rank || cut_time_[node] <= limit;
-  }
-  // Whether it can also end there.
-  bool is_fed(size_t s, size_t begin, size_t end, double limit) const {
-    const bool after_first = s > 0 && stages_[s].rank != 0 && stages_[s - 1].rank == 0;
-    return !after_first || !*fed_cut_time_ || (*fed_cut_time_)(begin, end) <= limit;
-  }
+  // Whether the messages to that stage take at most the limit.
+  bool passable(const RunOfNodes& run, double limit) const { return cut_time(run) <= limit; }
 
   // From the last stage to the first: next[s][v] is the first node from v on at which stage s can
   // begin so that it and the later stages contain the remaining nodes; nodes() + 1 if there is
@@ -96,7 +78,7 @@ class Chain {
       // Every stage has a node.
       for (size_t v = n - (p - 1 - s); v-- > s;) {
         const bool good =
-            (s == 0 || passable(s, v, cut_limit)) && end_of(s, v, limit, cut_limit, behind) <= n;
+            passable({s, v, v + 1}, cut_limit) && end_of(s, v, limit, cut_limit, behind) <= n;
         here[v] = good ? v : here[v + 1];
       }
       std::fill(here.begin(), here.begin() + static_cast<std::ptrdiff_t>(s), here[s]);
@@ -111,7 +93,7 @@ class Chain {
   size_t end_of(size_t s, size_t v, double limit, double cut_limit,
                 const std::vector<size_t>& behind) const {
     for (size_t end = behind[first_end_[v]];
-         end <= nodes() && time(s, v, end) <= limit && is_fed(s, v, end, cut_limit);
+         end <= nodes() && time(s, v, end) <= limit && passable({s, v, end}, cut_limit);
          end = behind[end + 1]) {
       const BytesOfRun run = bytes(s, v, end);
       if (run.fits()) return end;
@@ -122,10 +104,10 @@ class Chain {
 
   double bound() const {
     double most = 0;
-    for (size_t s = 0; s < stages_.size(); ++s) most = std::max(most, time(s, 0, nodes()));
-    for (double t : cut_time_) most = std::max(most, t);
-    for (size_t v = 0; *fed_cut_time_ && v < nodes(); ++v)
-      most = std::max(most, (*fed_cut_time_)(v, nodes()));
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      most = std::max(most, time(s, 0, nodes()));
+      for (size_t v = 0; v < nodes(); ++v) most = std::max(most, cut_time({s, v, nodes()}));
+    }
     return most;
   }
 
@@ -155,13 +137,17 @@ class Chain {
   }
 
  private:
+  double cut_time(const RunOfNodes& run) const {
+    const bool crosses = run.stage > 0 && stages_[run.stage].rank != stages_[run.stage - 1].rank;
+    return crosses && *cut_time_ ? (*cut_time_)(run) : 0;
+  }
+
   std::span<const StageRoom> stages_;
-  std::vector<double> time_, cut_time_;
-  bool has_cut_times_ = false;
+  std::vector<double> time_;
   std::vector<size_t> needed_;
   std::vector<size_t> first_end_;  // of a run from each node that contains one of needed_
   const std::function<BytesOfRun(const RunOfNodes&)>* bytes_ = nullptr;
-  const std::function<double(size_t, size_t)>* fed_cut_time_ = nullptr;
+  const CutTime* cut_time_ = nullptr;
 };
 
 // The smallest number from `from` to `most` that is good, if all larger ones are. Doubles that are

@@ -26,16 +26,16 @@ struct BytesOfRun {
   bool fits() const { return all <= limit; }
 };
 
+// The time for which the messages to a stage with these nodes, which is not the first, occupy the
+// link from the rank of the stage before it. A longer run does not take less.
+using CutTime = std::function<double(const RunOfNodes&)>;
+
 struct ChainLoads {
-  std::span<const double>
-      cut_time;  // per node, of the messages if a stage begins at it; may be empty: zero
+  CutTime cut_time;                                    // may be empty: zero
   std::function<BytesOfRun(const RunOfNodes&)> bytes;  // may be empty: no limits
   // Every stage has one of these nodes, which ascend and of which there are enough. May be empty:
   // any node.
   std::span<const size_t> needed = {};
-  // `cut_time` of a stage with the nodes `begin` to `end` - 1 after a stage of rank 0, which sends
-  // their inputs over the same link. A longer run does not take less. May be empty: no inputs.
-  std::function<double(size_t begin, size_t end)> fed_cut_time = {};
 };
 
 struct StageRoom {

@@ -19,8 +19,7 @@ double bytes_of(const Model& model, const PlanConfig& config, NodeId id) {
 // Every tensor that is made before a cut and used after it counts once, as if all messages passed
 // through adjacent stages. A tensor that skips stages is sent directly, so that this is an upper
 // bound for a link. Links carry both directions at once.
-CutLoads::CutLoads(const Model& model, const PlanConfig& config, const OpNodes& ops)
-    : latency_(config.machines.latency), bandwidth_(config.machines.bandwidth) {
+CutLoads::CutLoads(const Model& model, const PlanConfig& config, const OpNodes& ops) {
   const size_t n = ops.ids.size();
   // Differences of whole numbers below 2^53, so that they are exact.
   std::vector<double> there(n + 1, 0.0), back(n + 1, 0.0);
@@ -41,7 +40,6 @@ CutLoads::CutLoads(const Model& model, const PlanConfig& config, const OpNodes& 
     backward += back[i];
     forward_.push_back(forward);
     backward_.push_back(backward);
-    time_.push_back(occupied(forward, backward));
   }
   for (const NodeId id : model.inputs()) {
     const Node& node = model.node(id);
@@ -53,9 +51,11 @@ CutLoads::CutLoads(const Model& model, const PlanConfig& config, const OpNodes& 
   }
 }
 
-double CutLoads::time_from_first(size_t begin, size_t end) const {
-  const Fed inputs = fed(begin, end);
-  return occupied(forward_[begin] + inputs.bytes, backward_[begin] + inputs.gradients);
+double CutLoads::time(size_t begin, size_t end, bool from_first, const LinkSpeed& link) const {
+  const Fed inputs = from_first ? fed(begin, end) : Fed();
+  const double most = std::max(forward_[begin] + inputs.bytes, backward_[begin] + inputs.gradients);
+  if (most == 0) return 0;
+  return link.latency + (link.bandwidth > 0 ? most / link.bandwidth : 0);
 }
 
 CutLoads::Fed CutLoads::fed(size_t begin, size_t end) const {
@@ -67,12 +67,6 @@ CutLoads::Fed CutLoads::fed(size_t begin, size_t end) const {
     out.gradients += input.gradient;
   }
   return out;
-}
-
-double CutLoads::occupied(double forward, double backward) const {
-  const double most = std::max(forward, backward);
-  if (most == 0) return 0;
-  return latency_ + (bandwidth_ > 0 ? most / bandwidth_ : 0);
 }
 
 }  // namespace weft

@@ -12,14 +12,13 @@ class CutLoads {
   // `ops` of this model.
   CutLoads(const Model& model, const PlanConfig& config, const OpNodes& ops);
 
-  // Of a cut before a node of `ops`: the time that its messages occupy a link, and the bytes of the
-  // values.
-  const std::vector<double>& time() const { return time_; }
+  // The bytes of the values of a cut before each node of `ops`.
   const std::vector<double>& bytes() const { return forward_; }
   // Of the inputs that the nodes `begin` to `end` - 1 read, which rank 0 sends.
   double fed_bytes(size_t begin, size_t end) const { return fed(begin, end).bytes; }
-  // As time(), if the stage before these nodes is on rank 0: the link then has their inputs, too.
-  double time_from_first(size_t begin, size_t end) const;
+  // For which the messages of a cut before these nodes occupy a link. `from_first`: from rank 0,
+  // which also sends their inputs.
+  double time(size_t begin, size_t end, bool from_first, const LinkSpeed& link) const;
 
  private:
   struct Input {
@@ -31,10 +30,8 @@ class CutLoads {
     double bytes = 0, gradients = 0;
   };
   Fed fed(size_t begin, size_t end) const;
-  double occupied(double forward, double backward) const;
 
-  double latency_, bandwidth_;
-  std::vector<double> forward_, backward_, time_;
+  std::vector<double> forward_, backward_;
   std::vector<Input> inputs_;
 };
 

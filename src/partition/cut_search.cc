@@ -11,13 +11,13 @@ constexpr size_t kPassed = 8;  // maximum number of stages that pass nodes on
 }  // namespace
 
 CutSearch::CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t shares,
-                     std::vector<double> speeds, std::span<const double> cut_time,
+                     std::vector<double> speeds, CutTime cut_time,
                      const std::vector<size_t>& needed, RunBytes* bytes)
     : rank_of_stage_(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end()),
       shares_(static_cast<size_t>(shares)),
       speeds_(std::move(speeds)),
       time_(1, 0.0),
-      cut_time_(cut_time),
+      cut_time_(std::move(cut_time)),
       bytes_(bytes) {
   speeds_.resize(schedule.rows.size(), 1.0);
   for (const double cost : ops.costs) time_.push_back(time_.back() + cost);
@@ -61,9 +61,10 @@ CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
   }
   out.rank = static_cast<size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
   out.slowest = busy[out.rank];
-  for (size_t s = 1; s < first.size() && !cut_time_.empty(); ++s) {
-    const double time = cut_time_[first[s]];
-    if (rank_of_stage_[s] == rank_of_stage_[s - 1] || time <= out.slowest) continue;
+  for (size_t s = 1; s < first.size() && cut_time_; ++s) {
+    if (rank_of_stage_[s] == rank_of_stage_[s - 1]) continue;
+    const double time = cut_time_({s, first[s], s + 1 < first.size() ? first[s + 1] : nodes()});
+    if (time <= out.slowest) continue;
     out.slowest = time;
     out.rank = rank_of_stage_[s];
   }

@@ -3,6 +3,7 @@
 // to stage knows neither.
 #pragma once
 
+#include "partition/balance.h"
 #include "partition/run_bytes.h"
 
 namespace weft {
@@ -14,8 +15,8 @@ class CutSearch {
   // `shares`: ranks that share a stage. `speeds`: per rank of the schedule. `cut_time`, `needed`:
   // as in ChainLoads. `bytes`: null if there are no limits.
   CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t shares,
-            std::vector<double> speeds, std::span<const double> cut_time,
-            const std::vector<size_t>& needed, RunBytes* bytes);
+            std::vector<double> speeds, CutTime cut_time, const std::vector<size_t>& needed,
+            RunBytes* bytes);
 
   // Starts from these first nodes of stages, and returns where it ends. Several starts can be
   // tried.
@@ -49,7 +50,7 @@ class CutSearch {
   std::vector<size_t> rank_of_stage_;
   size_t shares_;
   std::vector<double> speeds_, time_;  // time_: of the nodes before each
-  std::span<const double> cut_time_;
+  CutTime cut_time_;
   std::vector<size_t> needed_before_;  // the number of needed nodes before each
   RunBytes* bytes_;
   std::vector<size_t> best_;

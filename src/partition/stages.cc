@@ -167,7 +167,7 @@ Result<Partition> split_by_search(const Model& model, const OpNodes& ops, const 
 // finds: for ranks with several stages.
 Result<Partition> split_by_ranks(const Model& model, const PlanConfig& config, const OpNodes& ops,
                                  const NodeCosts& costs, const Schedule& schedule,
-                                 const std::vector<double>& cut_time, const Partition& by_stages,
+                                 const CutTime& cut_time, const Partition& by_stages,
                                  CutSearch& search) {
   const auto step_time = [&](const std::vector<size_t>& first) {
     std::vector<int32_t> stage_of_node(model.nodes().size(), 0);
@@ -177,7 +177,7 @@ Result<Partition> split_by_ranks(const Model& model, const PlanConfig& config, c
       for (size_t i = first[s]; i < end; ++i)
         stage_of_node[static_cast<size_t>(ops.ids[i])] = static_cast<int32_t>(s);
       if (s > 0 && schedule.rank_of_stage[s] != schedule.rank_of_stage[s - 1])
-        slowest_cut = std::max(slowest_cut, cut_time[first[s]]);
+        slowest_cut = std::max(slowest_cut, cut_time({s, first[s], end}));
     }
     ScheduleCosts times = schedule_costs(model, config, config.times, stage_of_node);
     for (auto* list : {&times.forward, &times.input, &times.weight})
@@ -202,6 +202,18 @@ bool is_plain(const PlanConfig& all, const PlanConfig& pipeline) {
   return !pipeline.machines.any() && pipeline.stage_replicas.empty() && all.shard_ranks == 1;
 }
 
+// Per stage: the link from the stage before it, of several the slowest.
+std::vector<LinkSpeed> links_into(const Schedule& schedule, const Machines& machines) {
+  std::vector<LinkSpeed> out(static_cast<size_t>(schedule.stages));
+  for (int32_t s = 1; s < schedule.stages; ++s)
+    for (int32_t i = 0; i < schedule.replicas_of(s - 1); ++i)
+      for (int32_t j = 0; j < schedule.replicas_of(s); ++j)
+        out[static_cast<size_t>(s)].keep_slower(
+            machines.between(static_cast<size_t>(schedule.rank_of(s - 1, i)),
+                             static_cast<size_t>(schedule.rank_of(s, j))));
+  return out;
+}
+
 Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
                                      const PlanConfig& config, const OpNodes& ops,
                                      const NodeCosts& costs) {
@@ -223,11 +235,12 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   // A rank may also have all of another node of the stage.
   if (shared.size() < rooms.size()) shared.clear();
   ChainLoads loads{.cut_time = {}, .bytes = {}, .needed = shared};
-  if (config.machines.latency > 0 || config.machines.bandwidth > 0) loads.cut_time = cuts.time();
-  if (config.machines.bandwidth > 0)
-    loads.fed_cut_time = [&cuts](size_t begin, size_t end) {
-      return cuts.time_from_first(begin, end);
-    };
+  const std::vector<LinkSpeed> links = links_into(schedule, config.machines);
+  const CutTime cut_time = [&](const RunOfNodes& run) {
+    const bool from_first = schedule.rank_of_stage[run.stage - 1] == 0;
+    return cuts.time(run.begin, run.end, from_first, links[run.stage]);
+  };
+  if (config.machines.latency > 0 || config.machines.bandwidth > 0) loads.cut_time = cut_time;
   const bool one_each = schedule.stages <= schedule.ranks(), limited = cuts_by_bytes(config);
   const auto search_with = [&](RunBytes* bytes) {
     return CutSearch(ops, schedule, all.shard_ranks, config.machines.speeds, loads.cut_time, shared,
@@ -243,7 +256,7 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
                                            : partition_for(costs, loads, rooms));
   if (!one_each) {
     CutSearch search = search_with(nullptr);
-    WEFT_TRY_ASSIGN(partition, split_by_ranks(model, config, ops, costs, schedule, cuts.time(),
+    WEFT_TRY_ASSIGN(partition, split_by_ranks(model, config, ops, costs, schedule, cut_time,
                                               partition, search));
   }
   if (!limited) return partition;
@@ -288,8 +301,8 @@ PlanConfig pipeline_config(const PlanConfig& config) {
   PlanConfig out = replica_config(config);
   out.ranks /= config.shard_ranks;
   const auto shared = static_cast<size_t>(config.shard_ranks);
-  out.machines.keep_least(static_cast<size_t>(out.ranks),
-                          [shared](size_t i) { return i / shared; });
+  out.machines.keep_least(static_cast<size_t>(out.ranks), shared,
+                          [shared](size_t stage, size_t place) { return stage * shared + place; });
   return out;
 }
 

@@ -158,7 +158,9 @@ PlanConfig replica_config(const PlanConfig& config) {
     out.micro_batches =
         std::max(out.micro_batches, all.begin((d + 1) * groups) - all.begin(d * groups));
   const auto own = static_cast<size_t>(ranks);
-  out.machines.keep_least(own, [own](size_t i) { return i % own; });
+  out.machines.keep_least(
+      own, static_cast<size_t>(config.data),
+      [own](size_t position, size_t replica) { return replica * own + position; });
   return out;
 }
 

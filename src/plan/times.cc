@@ -45,17 +45,35 @@ void drop_frozen(const Model& model, std::vector<NodeTimes>& times) {
   }
 }
 
-void Machines::keep_least(size_t groups, const std::function<size_t(size_t)>& group) {
+void LinkSpeed::keep_slower(const LinkSpeed& other) {
+  latency = std::max(latency, other.latency);
+  if (other.bandwidth > 0)
+    bandwidth = bandwidth > 0 ? std::min(bandwidth, other.bandwidth) : other.bandwidth;
+}
+
+LinkSpeed Machines::between(size_t from, size_t to) const {
+  return link ? link(from, to) : LinkSpeed{latency, bandwidth};
+}
+
+void Machines::keep_least(size_t groups, size_t size,
+                          const std::function<size_t(size_t group, size_t number)>& member) {
   std::vector<double> slowest(speeds.empty() ? 0 : groups, INFINITY);
-  for (size_t i = 0; i < speeds.size(); ++i)
-    slowest[group(i)] = std::min(slowest[group(i)], speeds[i]);
   std::vector<int64_t> smallest(memory.empty() ? 0 : groups, 0);
-  for (size_t i = 0; i < memory.size(); ++i) {
-    int64_t& least = smallest[group(i)];
-    if (memory[i] > 0) least = least > 0 ? std::min(least, memory[i]) : memory[i];
-  }
+  for (size_t g = 0; g < groups; ++g)
+    for (size_t i = 0; i < size; ++i) {
+      const size_t rank = member(g, i);
+      if (!speeds.empty()) slowest[g] = std::min(slowest[g], speeds[rank]);
+      if (!memory.empty() && memory[rank] > 0)
+        smallest[g] = smallest[g] > 0 ? std::min(smallest[g], memory[rank]) : memory[rank];
+    }
   speeds = std::move(slowest);
   memory = std::move(smallest);
+  if (!link) return;
+  link = [each = std::move(link), size, member](size_t from, size_t to) {
+    LinkSpeed out = each(member(from, 0), member(to, 0));
+    for (size_t i = 1; i < size; ++i) out.keep_slower(each(member(from, i), member(to, i)));
+    return out;
+  };
 }
 
 std::vector<NodeTimes> times_of_pieces(const Model& model, int64_t samples,

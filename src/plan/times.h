@@ -33,18 +33,26 @@ void drop_frozen(const Model& model, std::vector<NodeTimes>& times);
 std::vector<NodeTimes> times_of_pieces(const Model& model, int64_t samples,
                                        const std::vector<NodeTimes>& of_whole);
 
+struct LinkSpeed {
+  double latency = 0;    // of a message, in seconds
+  double bandwidth = 0;  // in each direction, in bytes per second; 0: no limit
+  void keep_slower(const LinkSpeed& other);
+};
+
 struct Machines {
   std::vector<double> speeds;   // per rank, relative to the machine of the times; empty: all 1
   std::vector<int64_t> memory;  // memory limit of each rank for tensors, 0: no limit; empty: no
                                 // limits. The partition observes it
-  double latency = 0;           // of a message, in seconds
-  double bandwidth = 0;         // of a link in each direction, in bytes per second; 0: no limit
-  double overhead = 0;          // seconds of a rank between two actions; 0: not measured
-  double memory_speed = 0;      // bytes per second of jobs that only move data; 0: not measured
+  double latency = 0, bandwidth = 0;                      // of all links, or of the slowest
+  std::function<LinkSpeed(size_t from, size_t to)> link;  // of two ranks; empty: all are as above
+  double overhead = 0;      // seconds of a rank between two actions; 0: not measured
+  double memory_speed = 0;  // bytes per second of jobs that only move data; 0: not measured
   bool any() const { return !speeds.empty() || latency > 0 || bandwidth > 0; }
-  // Groups of ranks as one rank each, which is as fast and as large as the least of them. `group`:
-  // of a rank.
-  void keep_least(size_t groups, const std::function<size_t(size_t)>& group);
+  LinkSpeed between(size_t from, size_t to) const;
+  // Groups of `size` ranks as one rank each, which is as fast and as large as the least of them.
+  // Links are those between members of the same number. `member`: a rank, by group and number.
+  void keep_least(size_t groups, size_t size,
+                  const std::function<size_t(size_t group, size_t number)>& member);
 };
 
 }  // namespace weft

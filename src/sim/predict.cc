@@ -49,10 +49,15 @@ SimCosts costs_of(const Plan& plan, const Cluster* cluster, const JobCosts& jobs
   return costs;
 }
 
+std::vector<double> speeds_of(const Cluster& cluster, int32_t ranks) {
+  std::vector<double> out;
+  for (int32_t r = 0; r < ranks; ++r) out.push_back(cluster.speed(r));
+  return out;
+}
+
 JobCosts job_costs(const Plan& plan, const Cluster* cluster) {
-  return JobCosts(
-      plan, plan.main_mode(), plan.config.times,
-      cluster ? machines_of(*cluster, plan.config.ranks).speeds : plan.config.machines.speeds);
+  return JobCosts(plan, plan.main_mode(), plan.config.times,
+                  cluster ? speeds_of(*cluster, plan.config.ranks) : plan.config.machines.speeds);
 }
 
 double share(double idle, double of) { return of > 0 ? std::max(0.0, idle / of) : 0; }
@@ -117,17 +122,22 @@ Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluste
   return out;
 }
 
-Machines machines_of(const Cluster& cluster, int32_t ranks) {
+Machines machines_of(const std::shared_ptr<const Cluster>& given, int32_t ranks) {
+  const Cluster& cluster = *given;
   Machines out;
+  out.link = [given](size_t from, size_t to) {
+    const ClusterLink link = given->link(static_cast<int64_t>(from), static_cast<int64_t>(to));
+    return LinkSpeed{link.latency, link.bandwidth};
+  };
+  out.speeds = speeds_of(cluster, ranks);
+  LinkSpeed slowest;
   for (int32_t r = 0; r < ranks; ++r) {
-    out.speeds.push_back(cluster.speed(r));
     out.memory.push_back(cluster.memory(r));
     if (r == 0) continue;
-    const ClusterLink link = cluster.link(r - 1, r);
-    out.latency = std::max(out.latency, link.latency);
-    if (link.bandwidth > 0)
-      out.bandwidth = out.bandwidth > 0 ? std::min(out.bandwidth, link.bandwidth) : link.bandwidth;
+    slowest.keep_slower(out.between(static_cast<size_t>(r - 1), static_cast<size_t>(r)));
   }
+  out.latency = slowest.latency;
+  out.bandwidth = slowest.bandwidth;
   return out;
 }
 

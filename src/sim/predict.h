@@ -43,9 +43,9 @@ Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluste
 // The time of the step if links take no time, for Prediction::waiting.
 Status explain(const std::shared_ptr<const Plan>& plan, const Cluster* cluster, Prediction& out);
 
-// The input of the partition from a cluster, for its first `ranks`: the speeds, and the slowest
-// link between consecutive ranks.
-Machines machines_of(const Cluster& cluster, int32_t ranks);
+// The input of the partition from a cluster, for its first `ranks`. Of all links: the slowest
+// between consecutive ranks.
+Machines machines_of(const std::shared_ptr<const Cluster>& cluster, int32_t ranks);
 
 // The largest memory limit of a rank; 0: a rank has no limit.
 int64_t memory_of(const Cluster& cluster, int32_t ranks);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "graph/presets.h"
 #include "sim/chain.h"
 #include "sim/predict.h"
 
@@ -225,6 +226,43 @@ TEST(Prediction, CountsPackingWhereNoCopyIsKept) {
   EXPECT_NEAR(added(256, 9, "f32"), kMicroBatches * 3 * (256 << 11) - 3 * (256 << 10), 1e-3);
   EXPECT_NEAR(added(256, 1, "bf16"), kMicroBatches * 3 * (256 + 128) * 1024 - 3 * (128 << 10),
               1e-3);
+}
+
+// Two machines, the link between which is slow: before the last of three ranks, or after the first.
+TEST(Prediction, OfCutsForTheLinksOfAClusterIsNearTheBestOfAllCuts) {
+  const auto model =
+      make_preset("gpt-nano:blocks=2,width=16,heads=2,vocabulary=32", {.seq_len = 16}).take().model;
+  std::vector<std::vector<std::string>> chosen;
+  for (const uint64_t first : {2, 1}) {
+    auto cluster = std::make_shared<Cluster>();
+    cluster->machines = {{.name = "a", .group = "", .ranks = first},
+                         {.name = "b", .group = "", .ranks = 3 - first}};
+    cluster->between.bandwidth = 1e8;
+    cluster->overhead = 0;
+    PlanConfig config;
+    config.ranks = 3;
+    config.schedule = "gpipe";
+    config.micro_batches = 32;
+    config.machines = machines_of(cluster, 3);
+    const auto seconds = [&] {
+      const auto plan = make_plan(model, config);
+      EXPECT_TRUE(plan.ok()) << plan.status().text();
+      return predict(plan.value(), cluster.get(), false).take().seconds;
+    };
+    chosen.push_back(make_plan(model, config).take()->config.cuts);
+    const double found = seconds();
+    double best = found;
+    std::vector<std::string> names;
+    for (const Node& node : model->nodes())
+      if (!node.is_input()) names.push_back(node.name);
+    for (size_t i = 1; i < names.size(); ++i)
+      for (size_t j = i + 1; j < names.size(); ++j) {
+        config.cuts = {names[i], names[j]};
+        best = std::min(best, seconds());
+      }
+    EXPECT_LE(found, 1.05 * best) << first << " ranks on the first machine";
+  }
+  EXPECT_NE(chosen[0], chosen[1]);
 }
 
 TEST(Prediction, RefusesTimesThatAreTooLong) {
