@@ -26,9 +26,8 @@ Status add_with_params(Model& m, const char* name, const char* op_name, const At
   const std::string where = cat("node '", name, "' (", op_name, ")");
   for (const int64_t samples : {1, 2}) {
     const Operand operand{m.desc(in, samples), m.node(in).batched};
-    const auto made = op->infer(attrs, {&operand, 1}, descs);
-    if (!made.ok()) return made.status().within(where);
-    const Desc& y = made.value().out;
+    WEFT_TRY_ASSIGN(const Inferred made, op->infer(attrs, {&operand, 1}, descs).within(where));
+    const Desc& y = made.out;
     WEFT_TRY(check_shape({y.shape.dims.data(), static_cast<size_t>(y.shape.rank)}, y.dtype)
                  .within(cat(where, ": output")));
   }

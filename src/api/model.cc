@@ -113,10 +113,9 @@ weft_status weft_model_add_input(weft_model* model, const char* name, const weft
     WEFT_TRY(require(name, "input name"));
     if (flags & ~uint32_t{WEFT_INPUT_WANT_GRAD})
       return Status(Code::invalid, cat("input '", name, "': unknown flags ", flags));
-    const auto desc = to_desc(sample);
-    if (!desc.ok()) return desc.status().within(cat("input '", name, "'"));
+    WEFT_TRY_ASSIGN(const Desc desc, to_desc(sample).within(cat("input '", name, "'")));
     WEFT_TRY_ASSIGN(const NodeId id,
-                    model->model->add_input(name, desc.value(), flags & WEFT_INPUT_WANT_GRAD));
+                    model->model->add_input(name, desc, flags & WEFT_INPUT_WANT_GRAD));
     out->id = static_cast<uint32_t>(id) + 1;
     return {};
   });
@@ -128,11 +127,10 @@ weft_status weft_model_add_param(weft_model* model, const char* name, const weft
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(require(name, "parameter name"));
-    const auto inner = to_desc(desc);
-    if (!inner.ok()) return inner.status().within(cat("parameter '", name, "'"));
-    if (inner.value().dtype != DType::f32)
+    WEFT_TRY_ASSIGN(const Desc inner, to_desc(desc).within(cat("parameter '", name, "'")));
+    if (inner.dtype != DType::f32)
       return Status(Code::invalid, cat("parameter '", name, "': dtype must be WEFT_F32, got ",
-                                       dtype_name(inner.value().dtype)));
+                                       dtype_name(inner.dtype)));
     WEFT_TRY_ASSIGN(const InitKind kind, init_kind(init));
     if (!std::isfinite(static_cast<float>(value)) || (init == WEFT_INIT_NORMAL && value < 0))
       return Status(
@@ -140,8 +138,7 @@ weft_status weft_model_add_param(weft_model* model, const char* name, const weft
           cat("parameter '", name,
               "': ", init == WEFT_INIT_NORMAL ? "standard deviation" : "first value", " is ", value,
               ", expected ", init == WEFT_INIT_NORMAL ? "a finite f32 from 0" : "a finite f32"));
-    WEFT_TRY_ASSIGN(const ParamId id,
-                    model->model->add_param(name, inner.value().shape, {kind, value}));
+    WEFT_TRY_ASSIGN(const ParamId id, model->model->add_param(name, inner.shape, {kind, value}));
     out->id = static_cast<uint32_t>(id) + 1;
     return {};
   });

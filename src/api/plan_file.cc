@@ -199,9 +199,8 @@ weft_status weft_plan_load(weft_model* model, const char* path, weft_plan** out,
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(model->model->check());
     WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostFileBytes));
-    auto plan = load(model->model, text);
-    if (!plan.ok()) return plan.status().within(cat("plan '", path, "'"));
-    *out = new weft_plan(plan.take(), nullptr);
+    WEFT_TRY_ASSIGN(auto plan, load(model->model, text).within(cat("plan '", path, "'")));
+    *out = new weft_plan(std::move(plan), nullptr);
     model->model->freeze();
     return {};
   });

@@ -76,10 +76,9 @@ Status check_counts(size_t inputs, size_t params) {
 
 // What `shape` has made.
 Result<Desc> made(const weft_desc& desc, const char* what) {
-  auto out = to_desc(&desc);
-  if (!out.ok()) return out.status().within(cat("shape's ", what));
-  if (out.value().dtype != DType::f64) return out;
-  return Status(Code::invalid, cat("shape's ", what, " is ", out.value().text(),
+  WEFT_TRY_ASSIGN(const Desc out, to_desc(&desc).within(cat("shape's ", what)));
+  if (out.dtype != DType::f64) return out;
+  return Status(Code::invalid, cat("shape's ", what, " is ", out.text(),
                                    "; its dtype must be f32 or i32, f64 is for losses only"));
 }
 

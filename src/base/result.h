@@ -30,6 +30,10 @@ class [[nodiscard]] Result {
     assert(ok());
     return std::move(*value_);
   }
+  // The same value, or the same failure with its context, as Status::within().
+  Result within(const std::string& prefix) && {
+    return ok() ? std::move(*this) : Result(status_.within(prefix));
+  }
 
  private:
   Status status_;

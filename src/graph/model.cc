@@ -215,9 +215,7 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   made.attrs = attrs;
   WEFT_TRY(check_reads(*op, attrs).within(where));
   WEFT_TRY(set_axis(made.attrs).within(where));
-  auto one = op->infer(made.attrs, operands(in, 1), weight_descs);
-  if (!one.ok()) return one.status().within(where);
-  made.one = one.take();
+  WEFT_TRY_ASSIGN(made.one, op->infer(made.attrs, operands(in, 1), weight_descs).within(where));
   WEFT_TRY(check_sizes(made.one).within(where));
   if (op->is_loss()) {
     const Node& targets = node(in[static_cast<size_t>(op->target_port())]);
@@ -229,12 +227,11 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   bool any_batched = false;
   for (NodeId i : in) any_batched = any_batched || node(i).batched;
   if (!op->is_loss()) {
-    auto two = op->infer(made.attrs, operands(in, 2), weight_descs);
-    if (!two.ok()) return two.status().within(where);
-    WEFT_TRY(check_sizes(two.value()).within(where));
-    WEFT_TRY(check_output(made.one.out, two.value().out, any_batched, made.batched).within(where));
-    if (op->of_caller())
-      WEFT_TRY(check_stash(made.one, two.value(), made.batched_stash).within(where));
+    WEFT_TRY_ASSIGN(const Inferred two,
+                    op->infer(made.attrs, operands(in, 2), weight_descs).within(where));
+    WEFT_TRY(check_sizes(two).within(where));
+    WEFT_TRY(check_output(made.one.out, two.out, any_batched, made.batched).within(where));
+    if (op->of_caller()) WEFT_TRY(check_stash(made.one, two, made.batched_stash).within(where));
   }
   made.name = std::move(name);
   made.origin = origin.node < 0 ? id : origin.node;
@@ -421,17 +418,17 @@ Status Model::check_samples(int64_t samples) const {
     for (ParamId w : n.weights) weights.push_back(param(w).desc());
     const std::string where =
         cat("node '", n.name, "' (", n.op->name(), "), ", samples, " samples");
-    const auto made = n.op->infer(n.attrs, operands(n.in, samples), weights);
-    if (!made.ok()) return made.status().within(where);
-    WEFT_TRY(check_sizes(made.value()).within(where));
-    if (!(made.value().out == desc(id, samples)))
-      return Status(Code::invalid, cat(where, ": output is ", made.value().out.text(),
-                                       ", for one sample ", n.one.out.text()));
+    WEFT_TRY_ASSIGN(const Inferred made,
+                    n.op->infer(n.attrs, operands(n.in, samples), weights).within(where));
+    WEFT_TRY(check_sizes(made).within(where));
+    if (!(made.out == desc(id, samples)))
+      return Status(Code::invalid, cat(where, ": output is ", made.out.text(), ", for one sample ",
+                                       n.one.out.text()));
     if (!n.op->of_caller()) continue;
     const std::vector<Desc> stash = infer(id, samples).stash;
-    if (made.value().stash != stash)
-      return Status(Code::invalid, cat(where, ": stash is ", texts_of(made.value().stash),
-                                       ", expected ", texts_of(stash), " as for one sample"));
+    if (made.stash != stash)
+      return Status(Code::invalid, cat(where, ": stash is ", texts_of(made.stash), ", expected ",
+                                       texts_of(stash), " as for one sample"));
   }
   return {};
 }

@@ -68,10 +68,9 @@ Status Model::cut_input(NodeId id, AxisCut cut) {
   WEFT_TRY(check_not_samples(cut).within(where));
   WEFT_TRY(check_cut(input.cuts, cut).within(where));
   std::vector<AxisCut> cuts = joined(input.cuts, cut);
-  const auto local = local_shape(whole_desc(id).shape, cuts, axes_);
-  if (!local.ok()) return local.status().within(where);
+  WEFT_TRY_ASSIGN(input.one.out.shape,
+                  local_shape(whole_desc(id).shape, cuts, axes_).within(where));
   input.cuts = std::move(cuts);
-  input.one.out.shape = local.value();
   return {};
 }
 
@@ -85,10 +84,8 @@ Status Model::cut_param(ParamId id, AxisCut cut) {
     return Status(Code::state, cat(where, " is already used by a node; cut it before"));
   WEFT_TRY(check_cut(param.cuts, cut).within(where));
   std::vector<AxisCut> cuts = joined(param.cuts, cut);
-  const auto local = local_shape(param.shape, cuts, axes_);
-  if (!local.ok()) return local.status().within(where);
+  WEFT_TRY_ASSIGN(param.local, local_shape(param.shape, cuts, axes_).within(where));
   param.cuts = std::move(cuts);
-  param.local = local.value();
   return {};
 }
 
@@ -101,9 +98,7 @@ Status Model::cut_output(NodeId id, AxisCut cut) {
   WEFT_TRY(check_not_samples(cut).within(where));
   WEFT_TRY(check_cut(output.cuts, cut).within(where));
   std::vector<AxisCut> cuts = joined(output.cuts, cut);
-  const auto whole = whole_shape(output.one.out.shape, cuts, axes_);
-  if (!whole.ok()) return whole.status().within(where);
-  const Shape& shape = whole.value();
+  WEFT_TRY_ASSIGN(const Shape shape, whole_shape(output.one.out.shape, cuts, axes_).within(where));
   WEFT_TRY(check_shape({shape.dims.data(), static_cast<size_t>(shape.rank)}, output.one.out.dtype)
                .within(where));
   output.cuts = std::move(cuts);

@@ -169,9 +169,7 @@ Status add_adapters(std::string_view name, const AdapterKeys& given, Preset& pre
   options = {.rank = whole_of(keys, "lora_rank"),
              .alpha = value_of(keys, "lora_alpha"),
              .targets = given.targets};
-  auto adapted = adapt(*preset.model, options);
-  if (!adapted.ok()) return adapted.status().within(cat("model '", name, "'"));
-  preset.model = adapted.take();
+  WEFT_TRY_ASSIGN(preset.model, adapt(*preset.model, options).within(cat("model '", name, "'")));
   std::string targets;
   for (const std::string& target : options.targets)
     targets += cat(targets.empty() ? "" : "/", target);

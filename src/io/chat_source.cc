@@ -63,9 +63,7 @@ Result<Json> read_config(const std::string& path) {
   JsonLimits limits;
   limits.fractions = Fractions::allow;
   limits.depth = kDepth;
-  auto out = read_json(text, limits);
-  if (!out.ok()) return out.status().within(path);
-  return out;
+  return read_json(text, limits).within(path);
 }
 
 }  // namespace
@@ -85,13 +83,12 @@ Result<ChatSource> open_chat(const std::string& tokenizer) {
   if (path_exists(file)) {
     WEFT_TRY_ASSIGN(source, read_text(file, kMostBytes));
   } else {
-    const auto found = read_template(config);
-    if (!found.ok()) return found.status().within(config_file);
-    if (!found.value())
+    WEFT_TRY_ASSIGN(const auto found, read_template(config).within(config_file));
+    if (!found)
       return Status(Code::not_found,
                     cat(directory, ": has no chat template, expected ", kTemplateFile, ", or ",
                         shown(kTemplateKey), " in ", kConfigFile));
-    source = *found.value();
+    source = *found;
     name = cat(config_file, ": ", shown(kTemplateKey));
   }
   WEFT_TRY_ASSIGN(ChatTemplate chat, ChatTemplate::parse(source, std::move(name)));

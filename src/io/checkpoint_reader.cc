@@ -89,11 +89,8 @@ Result<Checkpoint> Checkpoint::open_step(const std::string& given) {
   const std::string path = directory_or_aside(given);
   Checkpoint out;
   out.path_ = path;
-  const std::string manifest_path = join_path(path, kManifestFile);
   WEFT_TRY_ASSIGN(const std::string text, read_manifest_text(path));
-  auto manifest = parse_manifest(text);
-  if (!manifest.ok()) return manifest.status().within(manifest_path);
-  out.manifest_ = manifest.take();
+  WEFT_TRY_ASSIGN(out.manifest_, parse_manifest(text).within(join_path(path, kManifestFile)));
   for (const CheckpointShard& shard : out.manifest_.shards) WEFT_TRY(out.add_shard(shard));
   return out;
 }
@@ -118,9 +115,8 @@ Status Checkpoint::add_shard(const CheckpointShard& listed) {
       missing.push_back(shown(name));
       continue;
     }
-    auto spec = entry->spec();
-    if (!spec.ok()) return spec.status().within(path);
-    tensors_[part].push_back(spec.take());
+    WEFT_TRY_ASSIGN(TensorSpec spec, entry->spec().within(path));
+    tensors_[part].push_back(std::move(spec));
     shard_of_[part].emplace(name, shards_.size());
   }
   for (const SafetensorsEntry& entry : file.entries()) {

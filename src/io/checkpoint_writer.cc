@@ -108,10 +108,9 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
 
 Status CheckpointWriter::divide(ShardPart part, const std::vector<TensorSpec>& tensors,
                                 uint64_t shard_bytes) {
-  const auto ends = split_tensors(tensors, shard_bytes);
-  if (!ends.ok()) return ends.status().within(part_name(part));
+  WEFT_TRY_ASSIGN(const auto ends, split_tensors(tensors, shard_bytes).within(part_name(part)));
   size_t begin = 0, index = 0;
-  for (const size_t end : ends.value()) {
+  for (const size_t end : ends) {
     Shard shard;
     shard.listed.file = shard_name(part, index++);
     shard.listed.part = part;

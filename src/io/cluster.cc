@@ -227,9 +227,7 @@ Result<Cluster> parse_cluster(std::string_view text) {
 
 Result<Cluster> read_cluster(const std::string& path) {
   WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
-  auto cluster = parse_cluster(text);
-  if (!cluster.ok()) return cluster.status().within(cat("cluster '", path, "'"));
-  return cluster;
+  return parse_cluster(text).within(cat("cluster '", path, "'"));
 }
 
 }  // namespace weft

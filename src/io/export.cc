@@ -240,8 +240,9 @@ Status export_directory(Checkpoint& from, const std::string& path, const ExportO
   if (!source.empty()) {
     WEFT_TRY_ASSIGN(source_text, source_config(source));
   }
-  const auto text = print_model_config(model, {.dtype = options.dtype, .source = source_text});
-  if (!text.ok()) return text.status().within(from.path());
+  WEFT_TRY_ASSIGN(const std::string text,
+                  print_model_config(model, {.dtype = options.dtype, .source = source_text})
+                      .within(from.path()));
   WEFT_TRY_ASSIGN(Exporter exporter, exporter_of(from, options, weight_prefix(model)));
   if (!options.merge) {
     WEFT_TRY_ASSIGN(const Preset preset, make_preset(model, {}));
@@ -254,7 +255,7 @@ Status export_directory(Checkpoint& from, const std::string& path, const ExportO
   WEFT_TRY(remove_description(config));
   WEFT_TRY(write_shards(exporter, path, options.shard_bytes));
   if (!source.empty()) WEFT_TRY(copy_source(source, path));
-  return replace_text(config, text.value());
+  return replace_text(config, text);
 }
 
 }  // namespace weft

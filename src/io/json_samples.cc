@@ -72,9 +72,8 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     ++number;
     if (is_blank(line)) continue;
-    const Result<SampleIds> sample = reader.read(line);
-    if (!sample.ok()) return sample.status().within(cat(path, ": line ", number));
-    out.add(sample.value());
+    WEFT_TRY_ASSIGN(const SampleIds sample, reader.read(line).within(cat(path, ": line ", number)));
+    out.add(sample);
   }
   WEFT_TRY(out.check_lengths(path, options.length));
   const size_t count = out.samples_.size();

@@ -96,9 +96,7 @@ Result<Profile> parse_profile(std::string_view text) {
 
 Result<Profile> read_profile(const std::string& path) {
   WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
-  auto profile = parse_profile(text);
-  if (!profile.ok()) return profile.status().within(cat("profile '", path, "'"));
-  return profile;
+  return parse_profile(text).within(cat("profile '", path, "'"));
 }
 
 Status write_profile(const std::string& path, const Profile& profile) {

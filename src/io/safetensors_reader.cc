@@ -44,15 +44,14 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path,
   if (size < 8) return Status(Code::data, cat(path, ": has ", size, " bytes, expected at least 8"));
   unsigned char prefix[8];
   WEFT_TRY(out.file_.read(0, prefix, sizeof prefix));
-  const auto count = safetensors_header_bytes(prefix, size, limits);
-  if (!count.ok()) return count.status().within(path);
-  out.data_begin_ = 8 + count.value();
+  WEFT_TRY_ASSIGN(const uint64_t count,
+                  safetensors_header_bytes(prefix, size, limits).within(path));
+  out.data_begin_ = 8 + count;
   out.data_bytes_ = size - out.data_begin_;
-  std::string json(static_cast<size_t>(count.value()), '\0');
+  std::string json(static_cast<size_t>(count), '\0');
   WEFT_TRY(out.file_.read(8, json.data(), json.size()));
-  auto header = parse_safetensors_header(json, out.data_bytes_, limits);
-  if (!header.ok()) return header.status().within(path);
-  out.header_ = header.take();
+  WEFT_TRY_ASSIGN(out.header_,
+                  parse_safetensors_header(json, out.data_bytes_, limits).within(path));
   const auto& entries = out.header_.entries;
   out.by_name_.resize(entries.size());
   std::iota(out.by_name_.begin(), out.by_name_.end(), size_t{0});
@@ -79,11 +78,10 @@ Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<int32_t> o
 
 Status SafetensorsFile::read_as(const SafetensorsEntry& entry, DType dtype,
                                 std::span<std::byte> out) const {
-  const auto spec = entry.spec();
-  if (!spec.ok()) return spec.status().within(path());
-  if (spec.value().desc.dtype != dtype)
+  WEFT_TRY_ASSIGN(const TensorSpec spec, entry.spec().within(path()));
+  if (spec.desc.dtype != dtype)
     return Status(Code::invalid, cat(path(), ": tensor ", shown(entry.name), ": expected ",
-                                     dtype_name(dtype), ", found ", spec.value().desc.text()));
+                                     dtype_name(dtype), ", found ", spec.desc.text()));
   return read_bytes(entry, out);
 }
 
@@ -110,8 +108,7 @@ Status SafetensorsFile::read_piece(const SafetensorsEntry& entry, uint64_t offse
 
 Status SafetensorsFile::read_floats(const SafetensorsEntry& entry, uint64_t first,
                                     std::span<float> out) const {
-  const auto spec = entry.float_spec();
-  if (!spec.ok()) return spec.status().within(path());
+  WEFT_TRY(entry.float_spec().status().within(path()));
   if (entry.dtype == "F32")
     return read_piece(entry, first * sizeof(float), std::as_writable_bytes(out));
   const auto convert = entry.dtype == "F16" ? kernels::from_f16 : kernels::from_bf16;

@@ -10,9 +10,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given,
                                                     const SafetensorsMetadata& metadata) {
   SafetensorsWriter out;
   WEFT_TRY_ASSIGN(const std::string path, place_for_file(given));
-  auto header = lay_out_safetensors(tensors, metadata);
-  if (!header.ok()) return header.status().within(path);
-  out.header_ = header.take();
+  WEFT_TRY_ASSIGN(out.header_, lay_out_safetensors(tensors, metadata).within(path));
   for (size_t i = 0; i < out.header_.entries.size(); ++i)
     out.by_name_.emplace(out.header_.entries[i].name, i);
   out.written_.resize(out.header_.entries.size());

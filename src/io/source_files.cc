@@ -133,9 +133,8 @@ Result<std::vector<int32_t>> end_tokens(const std::string& source) {
     const std::string path = join_path(source, name);
     if (!path_exists(path)) continue;
     WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostConfigBytes));
-    auto ends = parse_end_tokens(text);
-    if (!ends.ok()) return ends.status().within(path);
-    if (!ends.value().empty()) return ends;
+    WEFT_TRY_ASSIGN(auto ends, parse_end_tokens(text).within(path));
+    if (!ends.empty()) return ends;
   }
   return std::vector<int32_t>();
 }

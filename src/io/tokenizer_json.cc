@@ -208,9 +208,7 @@ Result<Tokenizer> open_tokenizer(const std::string& path) {
   const bool directory = File::open_directory(path).ok();
   const std::string file = directory ? join_path(path, "tokenizer.json") : path;
   WEFT_TRY_ASSIGN(const std::string text, read_text(file, kMostBytes));
-  auto out = parse_tokenizer(text);
-  if (!out.ok()) return out.status().within(file);
-  return out;
+  return parse_tokenizer(text).within(file);
 }
 
 }  // namespace weft

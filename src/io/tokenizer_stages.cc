@@ -48,9 +48,7 @@ struct Stage {
     WEFT_TRY(inside.text(literal ? "String" : "Regex", text));
     WEFT_TRY(inside.finish());
     if (literal && text.empty()) return fault(cat(where, ": 'pattern' is empty"));
-    auto regex = Regex::make(literal ? escape_regex(text) : text);
-    if (!regex.ok()) return regex.status().within(where);
-    out = regex.take();
+    WEFT_TRY_ASSIGN(out, Regex::make(literal ? escape_regex(text) : text).within(where));
     return {};
   }
   Status behavior(Behavior& out) {

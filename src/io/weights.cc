@@ -42,16 +42,15 @@ Status check_index(const Weights& weights, const std::string& index,
 
 Status open_listed(Weights& out, const std::string& index) {
   WEFT_TRY_ASSIGN(const std::string text, read_text(index, kMostIndexBytes));
-  const auto file_of = parse_weights_index(text);
-  if (!file_of.ok()) return file_of.status().within(index);
+  WEFT_TRY_ASSIGN(const auto file_of, parse_weights_index(text).within(index));
   std::set<std::string> names;
-  for (const auto& [tensor, file] : file_of.value()) names.insert(file);
+  for (const auto& [tensor, file] : file_of) names.insert(file);
   for (const std::string& name : names) {
     WEFT_TRY_ASSIGN(SafetensorsFile file, SafetensorsFile::open(join_path(out.path, name)));
     out.files.push_back(std::move(file));
   }
   list_tensors(out);
-  return check_index(out, index, file_of.value());
+  return check_index(out, index, file_of);
 }
 
 Status open_single(Weights& out, const std::string& path) {
@@ -66,9 +65,7 @@ Status open_directory(Weights& out) {
                     single = join_path(out.path, kSingle),
                     index = join_path(out.path, kWeightsIndexFile);
   WEFT_TRY_ASSIGN(const std::string text, read_text(config, kMostConfigBytes));
-  auto model = parse_model_config(text);
-  if (!model.ok()) return model.status().within(config);
-  out.model = model.take();
+  WEFT_TRY_ASSIGN(out.model, parse_model_config(text).within(config));
   if (path_exists(single)) return open_single(out, single);
   if (path_exists(index)) return open_listed(out, index);
   return Status(
@@ -83,9 +80,7 @@ Status open_adapters(Weights& out) {
   const std::string config = join_path(out.path, kAdapterConfigFile),
                     file = join_path(out.path, kAdapterFile);
   WEFT_TRY_ASSIGN(const std::string text, read_text(config, kMostConfigBytes));
-  auto keys = parse_adapter_config(text);
-  if (!keys.ok()) return keys.status().within(config);
-  out.adapters = keys.take();
+  WEFT_TRY_ASSIGN(out.adapters, parse_adapter_config(text).within(config));
   return open_single(out, file);
 }
 

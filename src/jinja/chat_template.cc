@@ -73,9 +73,7 @@ Result<jinja::Rendered> ChatTemplate::Parsed::render(std::span<const ChatMessage
   WEFT_TRY_ASSIGN(out["messages"], value_of(messages));
   const jinja::Budget budget(kMostSteps, kBytes + kBytesPerByte * out["messages"].bytes());
   jinja::Interpreter interpreter(std::move(out), variables.now, budget);
-  Result<jinja::Rendered> rendered = interpreter.render(block);
-  if (!rendered.ok()) return rendered.status().within(name);
-  return rendered;
+  return interpreter.render(block).within(name);
 }
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view text, std::string name) {
@@ -83,11 +81,10 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view text, std::string name
     return Status(Code::data,
                   cat(name, ": has ", text.size(), " bytes, the limit is ", kMostTemplateBytes));
   if (!valid_utf8(text)) return Status(Code::data, cat(name, ": is not UTF-8"));
-  Result<jinja::Block> block = jinja::parse_template(text);
-  if (!block.ok()) return block.status().within(name);
-  const bool generation = has_generation(block.value());
+  WEFT_TRY_ASSIGN(jinja::Block block, jinja::parse_template(text).within(name));
+  const bool generation = has_generation(block);
   return ChatTemplate(
-      std::make_shared<const Parsed>(Parsed{std::move(name), block.take(), generation}));
+      std::make_shared<const Parsed>(Parsed{std::move(name), std::move(block), generation}));
 }
 
 Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages,

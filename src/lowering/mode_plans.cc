@@ -60,12 +60,11 @@ Result<StageTimes> times_of(const Plan& plan, const ModePlan& mode, const Schedu
 Status prove(const Plan& plan, const ModePlan& mode, const Schedule& train,
              const std::vector<int32_t>& again, std::vector<StageEdge> edges, Proof& proof) {
   if (proof.schedule && *proof.schedule == mode.schedule && proof.edges == edges) return {};
-  auto checked = check_schedule(mode.schedule, edges, plan.config.slack);
-  if (!checked.ok()) return checked.status().within(cat("schedule of mode ", mode_name(mode.mode)));
+  WEFT_TRY_ASSIGN(proof.checked, check_schedule(mode.schedule, edges, plan.config.slack)
+                                     .within(cat("schedule of mode ", mode_name(mode.mode))));
   proof.schedule = mode.mode == Mode::train ? nullptr : &mode.schedule;
   WEFT_TRY_ASSIGN(proof.times, times_of(plan, mode, train, again, edges));
   proof.edges = std::move(edges);
-  proof.checked = checked.take();
   return {};
 }
 

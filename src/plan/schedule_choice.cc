@@ -11,9 +11,7 @@ namespace {
 
 Result<ScheduleChoice> read_written(const PlanConfig& config) {
   ScheduleChoice out;
-  auto written = parse_schedule(config.schedule_text);
-  if (!written.ok()) return written.status().within("schedule");
-  out.written = written.take();
+  WEFT_TRY_ASSIGN(out.written, parse_schedule(config.schedule_text).within("schedule"));
   const auto differs = [](const char* what, int64_t found, int64_t expected) {
     return Status(Code::invalid, cat("the schedule is written for ", found, " ", what,
                                      ", the plan has ", expected));

@@ -137,9 +137,8 @@ void RankProcess::act() {
 
 Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint,
                          const DialKeys& keys) {
-  auto connection = transport.dial(endpoint, &keys);
-  if (!connection.ok()) return connection.status().within(cat("rank ", peer));
-  auto wire = std::make_unique<PeerConnection>(connection.take(), peer);
+  WEFT_TRY_ASSIGN(auto connection, transport.dial(endpoint, &keys).within(cat("rank ", peer)));
+  auto wire = std::make_unique<PeerConnection>(std::move(connection), peer);
   PeerConnection& started = *wire;
   wires_[peer] = std::move(wire);
   started.start(*this);

@@ -286,9 +286,8 @@ Status load_weights(Run& run, const Weights& weights) {
   WEFT_TRY_ASSIGN(const NamedWeights named, find_weights(*run.plan().whole, weights));
   std::vector<TensorSpec> found;
   for (const auto& [name, tensor] : named.params) {
-    auto spec = tensor.entry->float_spec();
-    if (!spec.ok()) return spec.status().within(tensor.file->path());
-    found.push_back({std::string(name), spec.value().desc});
+    WEFT_TRY_ASSIGN(const TensorSpec spec, tensor.entry->float_spec().within(tensor.file->path()));
+    found.push_back({std::string(name), spec.desc});
   }
   const NamedTensors model = model_from(run.plan(), found, !weights.adapters.empty());
   WEFT_TRY(compare_tensors(weights.path, specs_of(run.plan(), model), found));

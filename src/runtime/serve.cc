@@ -284,9 +284,7 @@ class Server final : public EventSource, private RankProcess::Owner {
     for (const int32_t peer : RankNode::peers_of(*plan_, welcome_.rank)) {
       if (peer > welcome_.rank) break;
       std::string& endpoint = welcome_.endpoints[static_cast<size_t>(peer)];
-      auto resolved = resolve(endpoint);
-      if (!resolved.ok()) return resolved.status().within(cat("rank ", peer));
-      endpoint = resolved.take();
+      WEFT_TRY_ASSIGN(endpoint, resolve(endpoint).within(cat("rank ", peer)));
     }
     return {};
   }

@@ -32,9 +32,9 @@ void convert(Tiles& tiles, const void* from, const View& to) {
 
 Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<const Plan> plan, int32_t rank,
                                              Tiles& tiles) {
-  auto arena = Arena::make(plan->arena_bytes[static_cast<size_t>(rank)]);
-  if (!arena.ok()) return arena.status().within(cat("rank ", rank));
-  std::unique_ptr<Worker> worker(new Worker(std::move(plan), rank, tiles, arena.take()));
+  const int64_t bytes = plan->arena_bytes[static_cast<size_t>(rank)];
+  WEFT_TRY_ASSIGN(Arena arena, Arena::make(bytes).within(cat("rank ", rank)));
+  std::unique_ptr<Worker> worker(new Worker(std::move(plan), rank, tiles, std::move(arena)));
   worker->bind();
   worker->expect_values();
   return worker;

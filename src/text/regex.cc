@@ -54,14 +54,12 @@ Result<Regex> Regex::make(std::string_view pattern) {
   if (pattern.size() > kLongest)
     return Status(weft::Code::data,
                   cat(name, " has ", pattern.size(), " bytes, expected at most ", kLongest));
-  auto translated = translate_oniguruma(pattern);
-  if (!translated.ok()) return translated.status().within(name);
+  WEFT_TRY_ASSIGN(const std::string text, translate_oniguruma(pattern).within(name));
   const CompileContext context(pcre2_compile_context_create(nullptr));
   if (!context) return no_memory();
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   size_t position = 0;
-  const std::string& text = translated.value();
   pcre2_code* code =
       pcre2_compile(bytes_of(text), text.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,

@@ -53,15 +53,12 @@ Made plan_of(const std::shared_ptr<const Model>& model, const PlanConfig& config
 Result<std::shared_ptr<const Plan>> make_plan(const std::shared_ptr<const Model>& whole,
                                               PlanConfig config) {
   WEFT_TRY(check_config(*whole, config).within("plan"));
-  auto grouped = with_groups(whole, config.groups, makes(*whole, config, Mode::train));
-  if (!grouped.ok()) return grouped.status().within("plan");
-  auto typed = with_f32_nodes(grouped.value(), config);
-  if (!typed.ok()) return typed.status().within("plan");
-  const std::shared_ptr<const Model> model = typed.take();
+  WEFT_TRY_ASSIGN(
+      const auto grouped,
+      with_groups(whole, config.groups, makes(*whole, config, Mode::train)).within("plan"));
+  WEFT_TRY_ASSIGN(const auto model, with_f32_nodes(grouped, config).within("plan"));
   drop_frozen(*model, config.times);
-  Made plan = plan_of(model, config);
-  if (!plan.ok()) return plan.status().within("plan");
-  return plan;
+  return plan_of(model, config).within("plan");
 }
 
 }  // namespace weft
