@@ -47,11 +47,8 @@ PlanFile to_file(const Plan& plan) {
   out.model_hash = plan.hash.model;
   out.plan_hash = hash_of(plan);
   out.cuts = c.cuts;
-  for (size_t begin = 0; begin < c.schedule_text.size();) {
-    const size_t end = std::min(c.schedule_text.find('\n', begin), c.schedule_text.size());
-    out.rows.push_back(c.schedule_text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  for (std::string_view rest = c.schedule_text; !rest.empty();)
+    out.rows.emplace_back(take_item(rest, '\n'));
   each_plan_setting(
       c, [&out](const char* name, const auto& value) { out.settings[name] = to_value(value); });
   each_optim_setting(c.optim, [&out](const char* name, const auto& value) {

@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <system_error>
@@ -97,6 +98,12 @@ std::string printable(std::string text) {
     rest.remove_prefix(n == 0 ? 1 : n);
   }
   return out;
+}
+
+std::string_view take_item(std::string_view& list, char separator) {
+  const std::string_view item = list.substr(0, list.find(separator));
+  list.remove_prefix(std::min(item.size() + 1, list.size()));
+  return item;
 }
 
 std::string_view head_of(std::string_view text, size_t most) {

@@ -69,6 +69,8 @@ bool valid_utf8(std::string_view text);
 // The text without control sequences for a terminal: each byte of a control character, and each
 // byte that is not UTF-8, becomes "\\x1b".
 std::string printable(std::string text);
+// Removes the first item of a list, and the separator after it, from its start; returns the item.
+std::string_view take_item(std::string_view& list, char separator);
 // The longest start of the text with at most `most` bytes that ends with a whole character.
 std::string_view head_of(std::string_view text, size_t most);
 // 'name' for a message: printable, and truncated if it is long.

@@ -25,11 +25,8 @@ Status read_number(std::string_view name, const Key& key, std::string_view text,
 
 Status read_list(std::string_view name, Key& key, std::string_view text) {
   key.list.clear();
-  while (!text.empty()) {
-    const std::string_view item = text.substr(0, text.find('/'));
-    text.remove_prefix(std::min(item.size() + 1, text.size()));
-    WEFT_TRY(read_number(name, key, item, key.list.emplace_back()));
-  }
+  while (!text.empty())
+    WEFT_TRY(read_number(name, key, take_item(text, '/'), key.list.emplace_back()));
   return {};
 }
 
@@ -49,9 +46,7 @@ std::string text_of(const Key& key) {
 Status read_keys(std::string_view name, std::string_view text, std::vector<Key>& keys) {
   std::vector<std::string_view> given;
   while (!text.empty()) {
-    const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view pair = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
+    const std::string_view pair = take_item(text, ',');
     const size_t equals = pair.find('=');
     if (equals == std::string_view::npos)
       return Status(Code::invalid,

@@ -137,24 +137,15 @@ struct AdapterKeys {
 
   explicit AdapterKeys(std::string_view keys) {
     while (!keys.empty()) {
-      const std::string_view item = keys.substr(0, keys.find(','));
-      keys.remove_prefix(std::min(item.size() + 1, keys.size()));
+      const std::string_view item = take_item(keys, ',');
       any |= item.starts_with(kAdapterKeys);
       if (item.starts_with(kTargets)) {
-        add_targets(item.substr(kTargets.size()));
+        for (std::string_view list = item.substr(kTargets.size()); !list.empty();)
+          targets.emplace_back(take_item(list, '/'));
         continue;
       }
       std::string& to = item.starts_with(kAdapterKeys) ? numbers : others;
       to += cat(to.empty() ? "" : ",", item);
-    }
-  }
-
- private:
-  void add_targets(std::string_view list) {
-    while (!list.empty()) {
-      const std::string_view target = list.substr(0, list.find('/'));
-      list.remove_prefix(std::min(target.size() + 1, list.size()));
-      targets.emplace_back(target);
     }
   }
 };

@@ -111,11 +111,10 @@ std::string PresetKeys::text() const {
 // "key=value,..." of a model's text.
 Result<std::string> preset_value(std::string_view keys, std::string_view wanted) {
   while (!keys.empty()) {
-    const std::string_view item = keys.substr(0, keys.find(','));
+    const std::string_view item = take_item(keys, ',');
     const size_t equals = item.find('=');
     if (item.substr(0, equals) == wanted && equals != item.npos)
       return std::string(item.substr(equals + 1));
-    keys.remove_prefix(std::min(item.size() + 1, keys.size()));
   }
   return Status(Code::data, cat("the model has no key ", shown(wanted)));
 }

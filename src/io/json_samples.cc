@@ -68,8 +68,7 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
   const SampleReader reader(tokenizer, chat, options.vocabulary, options.end);
   size_t number = 0;
   for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const std::string_view line = take_item(rest, '\n');
     ++number;
     if (is_blank(line)) continue;
     WEFT_TRY_ASSIGN(const SampleIds sample, reader.read(line).within(cat(path, ": line ", number)));
@@ -78,7 +77,8 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
   WEFT_TRY(out.check_lengths(path, options.length));
   const size_t count = out.samples_.size();
   const auto held = static_cast<size_t>(std::floor(static_cast<double>(count) * options.held_out));
-  const bool trains = options.held_out<1, evaluates = options.held_out> 0;
+  const bool trains = options.held_out < 1;
+  const bool evaluates = options.held_out > 0;
   if ((trains && count == held) || (evaluates && held == 0))
     return fault(cat(path, ": has ", count, " samples, of which ", held,
                      " are held out, expected at least 1", trains ? " for training" : "",

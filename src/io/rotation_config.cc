@@ -1,6 +1,5 @@
 #include "io/rotation_config.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -146,11 +145,8 @@ class Fields {
   Status list(const char* field, std::string_view key) {
     WEFT_TRY_ASSIGN(const std::string values, preset_value(keys_, key));
     std::string out;
-    for (std::string_view rest = values; !rest.empty();) {
-      const std::string_view item = rest.substr(0, rest.find('/'));
-      out += cat(out.empty() ? "" : ", ", fraction_of(std::string(item)));
-      rest.remove_prefix(std::min(item.size() + 1, rest.size()));
-    }
+    for (std::string_view rest = values; !rest.empty();)
+      out += cat(out.empty() ? "" : ", ", fraction_of(std::string(take_item(rest, '/'))));
     add(field, cat("[", out, "]"));
     return {};
   }

@@ -43,9 +43,8 @@ Status read_types(ConfigFields& config, double window, std::vector<double>& wind
 std::vector<double> numbers_of(std::string_view list) {
   std::vector<double> out;
   while (!list.empty()) {
-    const std::string_view item = list.substr(0, list.find('/'));
+    const std::string_view item = take_item(list, '/');
     std::from_chars(item.data(), item.data() + item.size(), out.emplace_back());
-    list.remove_prefix(std::min(item.size() + 1, list.size()));
   }
   return out;
 }

@@ -38,10 +38,8 @@ std::string join_text(const std::string& endpoint, const PublicKey& server,
 Result<std::vector<PublicKey>> parse_allowed(const std::string& text) {
   std::vector<PublicKey> out;
   size_t number = 0;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = std::string_view(text).substr(at, end - at);
-    at = end + 1;
+  for (std::string_view rest = text; !rest.empty();) {
+    std::string_view line = take_item(rest, '\n');
     ++number;
     line.remove_prefix(std::min(line.find_first_not_of(kSpace), line.size()));
     line = line.substr(0, line.find_first_of(kSpace));

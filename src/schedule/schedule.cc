@@ -182,11 +182,7 @@ struct Reader {
 
 Result<Schedule> parse_schedule(std::string_view text) {
   Reader reader;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    WEFT_TRY(reader.read_line(text.substr(0, end)));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+  while (!text.empty()) WEFT_TRY(reader.read_line(take_item(text, '\n')));
   WEFT_TRY(reader.finish());
   return std::move(reader.schedule);
 }
