@@ -120,10 +120,7 @@ void remember(weft_run& run, const Status& status) {
   if (run.failure) return;
   run.failure = status.origin();
   if (run.failure) return;
-  (void)attempt([&] {
-    run.failure = std::make_shared<const Origin>(origin_of(status));
-    return Status();
-  });
+  (void)attempt([&] { run.failure = std::make_shared<const Origin>(origin_of(status)); });
 }
 
 // The fields of an event of the mesh.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace weft {
@@ -80,11 +81,16 @@ class [[nodiscard]] Status {
   Details* details_ = nullptr;  // null for a success and for an exception
 };
 
-// Calls f, which returns a Status, and converts an exception to a Status.
+// Calls f, which returns a Status or nothing, and converts an exception to a Status.
 template <typename F>
 Status attempt(F&& f) noexcept {
   try {
-    return f();
+    if constexpr (std::is_void_v<decltype(f())>) {
+      f();
+      return {};
+    } else {
+      return f();
+    }
   } catch (...) {
     return Status::of_exception();
   }

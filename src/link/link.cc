@@ -110,7 +110,6 @@ void Link::abort(const Origin& origin, LinkTime now, LinkEffects& effects) {
     abort_words_ = encode_origin(origin);
     state_ = State::aborting;
     send_abort(now, effects);
-    return Status();
   });
   if (!said.ok()) end();  // without memory for the abort, the end of the connection replaces it
 }

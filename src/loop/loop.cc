@@ -140,7 +140,6 @@ void Loop::on_failure(std::function<void(const Status&)> told) {
 void Loop::failed(const Status& status) noexcept {
   (void)attempt([&] {
     if (state_->on_failure) state_->on_failure(status);
-    return Status();
   });
 }
 

@@ -59,10 +59,7 @@ class Loop {
   // Loop thread. Calls f and catches its exceptions, which must not pass through libuv.
   template <typename F>
   void protect(F&& f) noexcept {
-    const Status status = attempt([&f] {
-      f();
-      return Status();
-    });
+    const Status status = attempt([&f] { f(); });
     if (!status.ok()) failed(status);
   }
 

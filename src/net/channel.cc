@@ -176,7 +176,6 @@ void Channel::begin_closing(int64_t linger_ms) {
       if (!is_lost(lane)) say(lane, kBye);
     // Sends at once, because the event loop may not run again.
     flush();
-    return Status();
   });
   if (!said.ok()) return finish(0);
   if (!waits(0) && !waits(1)) finish(linger_ms);
@@ -199,10 +198,7 @@ void Channel::end() {
     drop();
     if (state_ == State::gone) return;
   }
-  (void)attempt([this] {
-    flush();
-    return Status();
-  });
+  (void)attempt([this] { flush(); });
   finish(std::max<int64_t>(deadline_ - group_->loop().now_ms(), 0));
 }
 

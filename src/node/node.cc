@@ -324,10 +324,7 @@ void RankNode::fail_with(const Origin& origin) {
   if (failed_ || closed_) return;
   origin_ = origin;
   failed_ = true;
-  (void)attempt([this] {
-    complete(origin_);
-    return Status();
-  });
+  (void)attempt([this] { complete(origin_); });
   router_.abort();
   for (auto& peer : links_) peer->link.abort(origin_, now_, *peer);
   effects_.failed(origin_);

@@ -31,7 +31,6 @@ class Log {
       const std::string line = text();
       const std::lock_guard lock(mutex_);
       sink_.write(level, line.c_str());
-      return Status();
     });
   }
   template <typename F>

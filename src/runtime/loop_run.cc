@@ -42,13 +42,9 @@ void LoopRun::detach() {
   (void)on_loop(*loop_, [this] {
     detached_ = true;
     saver_.stop();
-    return Status();
   });
   saver_.join();  // not on the loop, which delivers the answers of the ranks to it
-  (void)on_loop(*loop_, [this] {
-    wake_.reset();
-    return Status();
-  });
+  (void)on_loop(*loop_, [this] { wake_.reset(); });
   loop_ = nullptr;
 }
 

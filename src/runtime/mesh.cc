@@ -145,19 +145,14 @@ Mesh::~Mesh() {
   (void)on_loop(loop(), [this] {
     cancel_.reset();
     admission_.reset();
-    return Status();
   });
   // Objects that the admission retired are destroyed after this turn. Then the transport has no
   // connections any more.
   (void)on_loop(loop(), [this] {
     for (const std::string& endpoint : others_)
       if (endpoint != endpoint_) transport_->clear(endpoint);
-    return Status();
   });
-  (void)on_loop(loop(), [this] {
-    transport_.reset();
-    return Status();
-  });
+  (void)on_loop(loop(), [this] { transport_.reset(); });
 }
 
 }  // namespace weft

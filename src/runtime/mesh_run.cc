@@ -44,10 +44,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
             }) {}
 
   ~MeshRun() override {
-    (void)on_loop(mesh_.loop(), [this] {
-      stop_start();
-      return Status();
-    });
+    (void)on_loop(mesh_.loop(), [this] { stop_start(); });
     end_start();
     detach();  // a step that began later would have no process
     if (!process_) return;
@@ -60,7 +57,6 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       else
         process_->fail(Code::canceled, "rank 0 ended the run");
       if (process_->has_no_connection()) all_closed_.set({});  // no rank came, or all have left
-      return Status();
     });
     (void)all_closed_.wait_for(orderly ? mesh_.options().peer_timeout_ms + kHangUpMs
                                        : kHangUpMs);  // a bye is answered within the peer timeout
@@ -68,19 +64,15 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       mesh_.on_stop(nullptr);
       mesh_.admission().end_run();
       process_.reset();
-      return Status();
     });
     // What it retired is destroyed in a later turn and reads the worker's memory until then.
-    (void)on_loop(mesh_.loop(), [] { return Status(); });
+    (void)on_loop(mesh_.loop(), [] {});
   }
 
   // On any thread; `mesh` is reserved for this run.
   Status open(int threads) {
     if (const Status status = attempt([&] { return gather(threads); }); !status.ok()) {
-      (void)on_loop(mesh_.loop(), [this] {
-        unwatch();
-        return Status();
-      });
+      (void)on_loop(mesh_.loop(), [this] { unwatch(); });
       mesh_.give_back();
       return status;
     }
@@ -94,7 +86,6 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
                                    .cause = Cause::failed,
                                    .process = own_process(),
                                    .detail = status.text()});
-        return Status();
       });
       return status;
     }
@@ -130,7 +121,6 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     if (!waits.ok()) {
       (void)on_loop(mesh_.loop(), [&] {
         if (expects_) mesh_.admission().stop(waits);
-        return Status();
       });
       return waits;
     }

@@ -84,16 +84,10 @@ void RankProcess::failed(const Origin& origin) {
 }
 
 void RankProcess::stop(const Status& why) {
-  const auto say = [&](const std::string& text) {
-    fail(why.code(), text);
-    return Status();
-  };
-  if (attempt([&] { return say(why.text()); }).ok()) return;
+  if (attempt([&] { fail(why.code(), why.text()); }).ok()) return;
   // A longer text could need memory; a short one does not.
-  (void)attempt([&] {
-    fail({.rank = worker_.rank(), .code = why.code(), .detail = "out of memory"});
-    return Status();
-  });
+  (void)attempt(
+      [&] { fail({.rank = worker_.rank(), .code = why.code(), .detail = "out of memory"}); });
 }
 
 void RankProcess::watch() {
@@ -175,7 +169,6 @@ Status RankProcess::feed(int32_t micro_batches) {
 }
 
 // --- called by the node
-// -----------------------------------------------------------------------------------------------------------
 
 void RankProcess::run(const StepDescriptor& step, double scale, int32_t job, bool deliver) {
   thread_->push({step, scale, job, deliver});
@@ -219,7 +212,6 @@ std::string RankProcess::trouble(int32_t peer) {
 }
 
 // --- called by the connections
-// ---------------------------------------------------------------------------------------------------------
 
 // Not for a wire that was hung up: it is read no more.
 void RankProcess::connected(PeerConnection& wire) {

@@ -83,7 +83,6 @@ Status Requests::end_late(std::unique_lock<std::mutex>& lock) {
       late = !has_news();
     }
     if (late) late_(rank);
-    return Status();
   }));
   lock.lock();
   there_.wait(lock, [this] { return has_news(); });

@@ -159,10 +159,7 @@ class Server final : public EventSource, private RankProcess::Owner {
         events_(kMostEvents) {}
 
   ~Server() override {
-    (void)on_loop(mesh_.loop(), [this] {
-      leave();
-      return Status();
-    });
+    (void)on_loop(mesh_.loop(), [this] { leave(); });
     thread_.reset();
     (void)on_loop(mesh_.loop(), [this] {
       if (has_run_) {
@@ -171,10 +168,9 @@ class Server final : public EventSource, private RankProcess::Owner {
       }
       process_.reset();
       applicant_.reset();
-      return Status();
     });
     // What it retired is destroyed in a later turn, and may read the worker's memory until then.
-    (void)on_loop(mesh_.loop(), [] { return Status(); });
+    (void)on_loop(mesh_.loop(), [] {});
   }
 
   // Serves until the run has ended. On any thread; `mesh` is reserved for this run.
@@ -190,7 +186,6 @@ class Server final : public EventSource, private RankProcess::Owner {
       mesh_.admission().watch(nullptr);
       if (!has_run_) mesh_.on_stop(nullptr);
       is_over_ = true;
-      return Status();
     });
     if (!has_run_) mesh_.give_back();  // another run may use it from now on
     log_.info([&] { return cat("the run has ended", status.ok() ? "" : ": ", status.text()); });

@@ -20,7 +20,6 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
     if (!loop_) return;
     (void)on_loop(loop_->loop(), [this] {
       threads_.clear();  // waits for the running jobs
-      return Status();
     });
   }
 
