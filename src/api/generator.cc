@@ -108,10 +108,9 @@ struct weft_generator {
     run_.generates = false;
     if (in_step_) feed_padding();
     while (in_step_) {
-      weft_event event = {};
-      event.size = sizeof event;
-      if (poll_run(&run_, &event, -1, nullptr) <= 0) return;
-      in_step_ = event.kind != WEFT_EVENT_DONE && event.kind != WEFT_EVENT_ERROR;
+      std::optional<weft_event> event;
+      if (guard(nullptr, [&] { event = poll_run(run_, -1); }) < 0 || !event) return;
+      in_step_ = event->kind != WEFT_EVENT_DONE && event->kind != WEFT_EVENT_ERROR;
     }
   }
 
@@ -302,13 +301,11 @@ void weft_generator::write_rows(size_t begin) {
 }
 
 Status weft_generator::submit() {
-  const weft_desc shape = from_desc({DType::i32, {static_cast<int64_t>(step_rows_), 1}});
+  const Desc desc{DType::i32, {static_cast<int64_t>(step_rows_), 1}};
   weft_tensor* inputs[3] = {};
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    weft_error why = {};
-    why.size = sizeof why;
-    if (const weft_status made = weft_tensor_new(&shape, &inputs[i], &why); made < 0)
-      return Status(static_cast<Code>(made), why.text);
+    WEFT_TRY_ASSIGN(auto input, new_tensor(desc));
+    inputs[i] = input.release();
     inputs_[i].reset(inputs[i]);
   }
   write_rows(0);
@@ -420,16 +417,11 @@ Status weft_generator::poll(weft_token& token, int64_t timeout_ns, bool& found) 
         return status;
       }
     }
-    weft_event event = {};
-    event.size = sizeof event;
-    weft_error why = {};
-    why.size = sizeof why;
     const int64_t left =
         timeout_ns < 0 ? -1 : std::max<int64_t>(0, timeout_ns - (monotonic_ns() - begin));
-    const weft_status got = poll_run(&run_, &event, left, &why);
-    if (got < 0) return Status(static_cast<Code>(got), why.text);
-    if (got == 0) return {};
-    WEFT_TRY(take(event));
+    const auto event = poll_run(run_, left);
+    if (!event) return {};
+    WEFT_TRY(take(*event));
   }
 }
 

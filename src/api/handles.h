@@ -199,4 +199,7 @@ std::string kernels_text();
 Result<Desc> to_desc(const weft_desc* desc);
 weft_desc from_desc(const Desc& desc);
 
+// A tensor with its own memory, all zeros.
+Result<std::unique_ptr<weft_tensor>> new_tensor(const Desc& desc);
+
 }  // namespace weft::api

@@ -284,9 +284,20 @@ weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t 
 }
 
 weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns, weft_error* err) {
-  if (const weft_status status = guard(err, [&] { return require_no_generator(run); }); status < 0)
-    return status;
-  return poll_run(run, event, timeout_ns, err);
+  weft_status found = 0;
+  const weft_status status = guard(err, [&]() -> Status {
+    WEFT_TRY(require_no_generator(run));
+    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require(event, "event"));
+    WEFT_TRY(check_result(*event));
+    fill_result(event, weft_event{});  // the previous event is no longer valid
+    const auto next = poll_run(*run, timeout_ns);
+    if (!next) return {};
+    fill_result(event, *next);
+    found = 1;
+    return {};
+  });
+  return status < 0 ? status : found;
 }
 
 Status weft::api::require_settled(const weft_run& run) {
@@ -299,21 +310,10 @@ Status weft::api::require_no_generator(const weft_run* run) {
   return Status(Code::state, "a generator uses the run; free it first");
 }
 
-weft_status weft::api::poll_run(weft_run* run, weft_event* event, int64_t timeout_ns,
-                                weft_error* err) {
-  weft_status found = 0;
-  const weft_status status = guard(err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
-    WEFT_TRY(require(event, "event"));
-    WEFT_TRY(check_result(*event));
-    fill_result(event, weft_event{});  // the previous event is no longer valid
-    RunEvent inner;
-    if (!run->source->poll(inner, timeout_ns)) return {};
-    fill_result(event, event_of(*run, inner));
-    found = 1;
-    return {};
-  });
-  return status < 0 ? status : found;
+std::optional<weft_event> weft::api::poll_run(weft_run& run, int64_t timeout_ns) {
+  RunEvent inner;
+  if (!run.source->poll(inner, timeout_ns)) return {};
+  return event_of(run, inner);
 }
 
 weft_status weft_run_read(weft_run* run, const char* name, weft_part part, weft_tensor* tensor,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -52,8 +53,8 @@ struct Feeding {
 Status submit_step(weft_run& run, std::span<weft_tensor* const> inputs, weft_step_mode mode,
                    uint64_t tag, const Feeding& feeding);
 
-// weft_run_poll(), also for a generator.
-weft_status poll_run(weft_run* run, weft_event* event, int64_t timeout_ns, weft_error* err);
+// The next event, if one arrives within the time; its `size` is 0.
+std::optional<weft_event> poll_run(weft_run& run, int64_t timeout_ns);
 // Ok between steps.
 Status require_settled(const weft_run& run);
 // Only the generator of a run submits steps to it and polls it.

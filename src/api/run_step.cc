@@ -67,23 +67,17 @@ class Outputs {
 
 // Polls to the final event also after a failure.
 Status wait_for_step(weft_run& run, Outputs& outputs, double* loss) {
-  weft_event event = {};
-  event.size = sizeof event;
-  weft_error err = {};
-  err.size = sizeof err;
   Status status;
-  for (;;) {
-    const weft_status got = weft_run_poll(&run, &event, -1, &err);
-    if (got < 0) return Status(static_cast<Code>(got), err.text);
-    if (got == 0) return Status(Code::internal, "the step has no final event");
-    if (event.kind == WEFT_EVENT_MICRO_BATCH && event.n_outputs && status.ok())
-      status = outputs.take(event);
-    if (event.kind == WEFT_EVENT_ERROR)
-      return Status(static_cast<Code>(event.status), event.text ? event.text : "");
-    if (event.kind != WEFT_EVENT_DONE) continue;
-    if (loss && status.ok()) *loss = event.loss;
+  while (const auto event = poll_run(run, -1)) {
+    if (event->kind == WEFT_EVENT_MICRO_BATCH && event->n_outputs && status.ok())
+      status = outputs.take(*event);
+    if (event->kind == WEFT_EVENT_ERROR)
+      return Status(static_cast<Code>(event->status), event->text ? event->text : "");
+    if (event->kind != WEFT_EVENT_DONE) continue;
+    if (loss && status.ok()) *loss = event->loss;
     return status;
   }
+  return Status(Code::internal, "the step has no final event");
 }
 
 }  // namespace
@@ -98,10 +92,8 @@ weft_status weft_run_step(weft_run* run, weft_tensor* const* inputs, uint32_t n_
     WEFT_TRY(require_settled(*run));
     Outputs out(outputs, n_outputs);
     WEFT_TRY(out.check(*run, mode, samples_of(inputs, n_inputs)));
-    weft_error why = {};
-    why.size = sizeof why;
-    const weft_status submitted = weft_run_submit(run, inputs, n_inputs, mode, 0, &why);
-    if (submitted < 0) return Status(static_cast<Code>(submitted), why.text);
+    WEFT_TRY(require_no_generator(run));
+    WEFT_TRY(submit_step(*run, {inputs, n_inputs}, mode, 0, {}));
     return wait_for_step(*run, out, loss);
   });
 }

@@ -25,17 +25,22 @@ weft_status weft_tensor_wrap(const weft_desc* desc, void* data, weft_release_cb 
   });
 }
 
+Result<std::unique_ptr<weft_tensor>> weft::api::new_tensor(const Desc& desc) {
+  auto tensor = std::make_unique<weft_tensor>();
+  tensor->desc = desc;
+  tensor->own.reset(new (std::nothrow) std::byte[std::max<size_t>(desc.bytes(), 1)]());
+  if (!tensor->own)
+    return Status(Code::no_memory,
+                  cat("no memory for a tensor of ", desc.bytes(), " bytes, ", desc.text()));
+  tensor->data = tensor->own.get();
+  return tensor;
+}
+
 weft_status weft_tensor_new(const weft_desc* desc, weft_tensor** out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(out, "out"));
     WEFT_TRY_ASSIGN(const Desc inner, to_desc(desc));
-    auto tensor = std::make_unique<weft_tensor>();
-    tensor->desc = inner;
-    tensor->own.reset(new (std::nothrow) std::byte[std::max<size_t>(inner.bytes(), 1)]());
-    if (!tensor->own)
-      return Status(Code::no_memory,
-                    cat("no memory for a tensor of ", inner.bytes(), " bytes, ", inner.text()));
-    tensor->data = tensor->own.get();
+    WEFT_TRY_ASSIGN(auto tensor, new_tensor(inner));
     *out = tensor.release();
     return {};
   });
