@@ -69,10 +69,6 @@ Result<Digest> digest_of_params(weft_checkpoint& c) {
   return all.finish();
 }
 
-}  // namespace
-
-namespace {
-
 Result<SaveRequest> save_request(const weft_save_config& c) {
   WEFT_TRY(require(c.directory, "weft_save_config.directory"));
   if (!*c.directory)

@@ -328,14 +328,14 @@ uint32_t weft_plan_updates(const weft_plan* plan) {
 
 uint32_t weft_plan_noam(const weft_plan* plan) {
   if (!plan || !plan->plan->asynchronous()) return 0;
-  try {
+  uint32_t noam = 0;
+  guard(nullptr, [&] {
     const Plan& p = *plan->plan;
     std::vector<int32_t> replicas;
     for (int32_t s = 0; s < p.stages(); ++s) replicas.push_back(p.replicas_of(s));
-    return static_cast<uint32_t>(pipedream_numbers(replicas).noam);
-  } catch (...) {
-    return 0;
-  }
+    noam = static_cast<uint32_t>(pipedream_numbers(replicas).noam);
+  });
+  return noam;
 }
 
 uint32_t weft_plan_versions(const weft_plan* plan, uint32_t rank) {
@@ -351,11 +351,9 @@ int64_t weft_plan_resident(const weft_plan* plan, uint32_t rank) {
 
 size_t weft_plan_timetable(const weft_plan* plan, char* buffer, size_t size) {
   if (!plan) return 0;
-  try {
-    return print_to(plan->plan->timetable(), buffer, size);
-  } catch (...) {
-    return 0;
-  }
+  size_t needed = 0;
+  guard(nullptr, [&] { needed = print_to(plan->plan->timetable(), buffer, size); });
+  return needed;
 }
 
 const char* weft_plan_first(const weft_plan* plan, uint32_t stage) {

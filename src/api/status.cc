@@ -121,11 +121,10 @@ const char* weft_version(void) {
 }
 
 size_t weft_kernels(char* buffer, size_t size, uint32_t* slow) {
-  try {
-    const weft::GemmInfo info = weft::gemm_info();
-    if (slow) *slow = info.slow;
-    return weft::api::print_to(weft::api::kernels_text(), buffer, size);
-  } catch (...) {
-    return 0;
-  }
+  size_t needed = 0;
+  weft::api::guard(nullptr, [&] {
+    if (slow) *slow = weft::gemm_info().slow;
+    needed = weft::api::print_to(weft::api::kernels_text(), buffer, size);
+  });
+  return needed;
 }
