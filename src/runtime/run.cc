@@ -129,65 +129,58 @@ std::string mesh_text(RunEvent::Kind kind, const MeshEvent& event) {
 }
 
 RunEvent Run::started_event() const {
-  RunEvent event;
-  event.kind = RunEvent::Kind::started;
-  event.mesh.rank = 0;
-  event.mesh.ranks = plan_->config.ranks;
-  return event;
+  return {.kind = RunEvent::Kind::started, .mesh = {.rank = 0, .ranks = plan_->config.ranks}};
 }
 
 RunEvent Run::failed_event(const Status& status) {
-  RunEvent event;
-  event.kind = RunEvent::Kind::failed;
-  event.status = status;
-  return event;
+  return {.kind = RunEvent::Kind::failed, .status = status};
 }
 
 RunEvent Run::micro_batch_event(const Step& step, int32_t micro_batch) {
-  RunEvent event;
-  event.kind = RunEvent::Kind::micro_batch;
-  event.tag = step.tag;
-  event.number = step.descriptor.step;
-  event.mode = step.mode;
-  event.micro_batch = micro_batch;
   const int32_t edge = loss_edge(*plan_, step.mode);
   const double count = edge < 0 ? 0 : step.counts[static_cast<size_t>(micro_batch)];
-  event.loss = count > 0 ? *delivered(edge, micro_batch).as<double>() / count : 0;
-  return event;
+  return {
+      .kind = RunEvent::Kind::micro_batch,
+      .tag = step.tag,
+      .number = step.descriptor.step,
+      .mode = step.mode,
+      .micro_batch = micro_batch,
+      .loss = count > 0 ? *delivered(edge, micro_batch).as<double>() / count : 0,
+  };
 }
 
 RunEvent Run::update_event(const Step& step, const StepResult& result, size_t update) {
-  RunEvent event;
-  event.kind = RunEvent::Kind::update;
-  event.tag = step.tag;
-  event.number = step.descriptor.step + update;
-  event.mode = step.mode;
-  event.loss = result.updates[update].loss;
-  event.grad_norm = result.updates[update].grad_norm;
-  return event;
+  return {
+      .kind = RunEvent::Kind::update,
+      .tag = step.tag,
+      .number = step.descriptor.step + update,
+      .mode = step.mode,
+      .loss = result.updates[update].loss,
+      .grad_norm = result.updates[update].grad_norm,
+  };
 }
 
 RunEvent Run::final_event(Step* step, const StepResult& result) {
-  RunEvent event;
-  event.step = step;
-  event.tag = step->tag;
-  event.number = step->descriptor.step;
-  event.mode = step->mode;
-  event.loss = result.loss;
-  event.grad_norm = result.grad_norm;
-  event.idle = result.idle;
   step->idle_by_rank.assign(result.idle_by_rank.begin(), result.idle_by_rank.end());
-  return event;
+  return {
+      .step = step,
+      .tag = step->tag,
+      .number = step->descriptor.step,
+      .mode = step->mode,
+      .loss = result.loss,
+      .grad_norm = result.grad_norm,
+      .idle = result.idle,
+  };
 }
 
 RunEvent Run::saved_event(Step* step, const Status& status) {
-  RunEvent event;
-  event.kind = RunEvent::Kind::saved;
-  event.step = step;
-  event.tag = step->tag;
-  event.number = step->save->manifest.step;
-  event.status = status;
-  return event;
+  return {
+      .kind = RunEvent::Kind::saved,
+      .step = step,
+      .tag = step->tag,
+      .number = step->save->manifest.step,
+      .status = status,
+  };
 }
 
 RunEvent Run::error_event(Step* step, const Status& status) {
