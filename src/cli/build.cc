@@ -1,14 +1,13 @@
 #include "cli/build.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "cli/console.h"
+#include "cli/files.h"
 #include "cli/json.h"
+#include "cli/lists.h"
 #include "cli/train_what.h"
 
 namespace weft::cli {
@@ -52,29 +51,6 @@ Outcome open_adapter(const ModelOptions& options, std::string& model, Built& out
 }
 
 }  // namespace
-
-std::vector<std::string> split(const std::string& list, char at) {
-  std::vector<std::string> out;
-  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
-    const size_t end = std::min(list.find(at, begin), list.size());
-    out.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return out;
-}
-
-Outcome read_text(const std::string& path, std::string& out) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    return {kBadInput, path + ": expected a file, found a directory", ""};
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {kBadInput, path + ": cannot open: " + reason(errno), ""};
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) return {kFailed, path + ": cannot read", ""};
-  out = text.str();
-  return {};
-}
 
 Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out,
                         weft_checkpoint_info& info) {

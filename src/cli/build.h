@@ -65,11 +65,6 @@ uint32_t stages_of(const PlanOptions& options);
 Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps,
                    Built& out);
 
-// Splits a list at its commas, or at another character. An empty list has no items.
-std::vector<std::string> split(const std::string& list, char at = ',');
-// Reads a whole file.
-Outcome read_text(const std::string& path, std::string& out);
-
 // Fails if a key that gives parameters their meaning has another value in the model that a source
 // of weights names. Other keys, and models with other keys, may differ.
 Outcome check_same_weights(const std::string& model, const std::string& source,

@@ -1,6 +1,7 @@
 // weft completion: scripts for bash and zsh, from the tables that the help is made from.
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/lists.h"
 
 namespace weft::cli {
 
@@ -25,12 +26,6 @@ std::vector<Command> all_commands() {
   help.names = {"--help", "-h"};
   help.about = "Show this help";
   for (Command& command : out) command.rows.push_back(help);
-  return out;
-}
-
-std::string joined(const std::vector<std::string>& words, const char* between) {
-  std::string out;
-  for (const std::string& word : words) out += (out.empty() ? "" : between) + word;
   return out;
 }
 

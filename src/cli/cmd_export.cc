@@ -2,7 +2,7 @@
 #include "cli/build.h"
 #include "cli/command.h"
 #include "cli/console.h"
-#include "cli/output_file.h"
+#include "cli/files.h"
 
 namespace weft::cli {
 

@@ -3,9 +3,9 @@
 
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/files.h"
 #include "cli/json.h"
 #include "cli/mesh_option.h"
-#include "cli/output_file.h"
 #include "cli/plan_report.h"
 #include "cli/saved_plan.h"
 

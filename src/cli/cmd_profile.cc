@@ -6,9 +6,9 @@
 #include "cli/build.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/files.h"
 #include "cli/json.h"
 #include "cli/launch.h"
-#include "cli/output_file.h"
 #include "cli/train_data.h"
 
 namespace weft::cli {

@@ -1,7 +1,7 @@
 // weft report
 #include "cli/command.h"
 #include "cli/console.h"
-#include "cli/output_file.h"
+#include "cli/files.h"
 #include "cli/report_input.h"
 
 namespace weft::cli {

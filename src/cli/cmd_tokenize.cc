@@ -3,8 +3,8 @@
 
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/files.h"
 #include "cli/json.h"
-#include "cli/output_file.h"
 #include "cli/token_text.h"
 
 namespace weft::cli {

@@ -4,7 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/console.h"
-#include "cli/output_file.h"
+#include "cli/files.h"
 #include "cli/token_text.h"
 #include "cli/utf8.h"
 

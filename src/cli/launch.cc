@@ -11,8 +11,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "cli/build.h"
 #include "cli/console.h"
+#include "cli/files.h"
 #include "cli/secrets.h"
 #include "cli/signals.h"
 

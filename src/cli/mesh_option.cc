@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "cli/build.h"
+#include "cli/lists.h"
 
 namespace weft::cli {
 

@@ -4,17 +4,14 @@
 #include <cmath>
 
 #include "cli/build.h"
+#include "cli/lists.h"
 #include "cli/mesh_option.h"
 #include "cli/parameter_groups.h"
 #include "cli/train_what.h"
 
 namespace weft::cli {
 
-std::string model_names() {
-  std::string out = "NAME[:key=value,...] with a NAME of ";
-  for (const std::string& name : kModelNames) out += (&name == &kModelNames[0] ? "" : ", ") + name;
-  return out;
-}
+std::string model_names() { return "NAME[:key=value,...] with a NAME of " + joined(kModelNames); }
 
 namespace {
 

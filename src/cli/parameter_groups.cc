@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/build.h"
+#include "cli/handles.h"
 #include "cli/json.h"
+#include "cli/lists.h"
 #include "cli/parser.h"
 #include "cli/train_what.h"
 

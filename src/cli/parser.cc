@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "cli/json.h"
+#include "cli/lists.h"
 
 namespace weft::cli {
 
@@ -103,12 +104,6 @@ constexpr const char* kTypeCheck = "type";
 
 // Name of the check whose description lists the values that completion offers.
 constexpr const char* kChoices = "choices";
-
-std::string joined(const std::vector<std::string>& names, const char* between) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : between) + name;
-  return out;
-}
 
 std::vector<std::string> choices_of(CLI::Option* option) {
   std::vector<std::string> out;
@@ -306,7 +301,7 @@ Option Option::one_of(const std::vector<std::string>& names) const {
   option_->check(CLI::Validator(
       [names](const std::string& text) {
         if (std::find(names.begin(), names.end(), text) != names.end()) return std::string();
-        return unexpected(text, "one of " + joined(names, ", "));
+        return unexpected(text, "one of " + joined(names));
       },
       ""));
   return offers(names);

@@ -5,6 +5,7 @@
 
 #include "cli/console.h"
 #include "cli/json.h"
+#include "cli/lists.h"
 #include "cli/run_facts.h"
 #include "cli/units.h"
 
@@ -45,12 +46,6 @@ std::vector<std::vector<std::string>> stages_by_rank(const PlanReport& r, uint32
     for (uint32_t i = 0; i < weft_plan_replicas(plan, s); ++i)
       for (uint32_t shard = 0; shard < r.options.shard_ranks; ++shard)
         out[weft_plan_rank(plan, s) + i * step + shard].push_back(weft_plan_first(plan, s));
-  return out;
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
   return out;
 }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cli/console.h"
+#include "cli/files.h"
 #include "cli/json.h"
-#include "cli/output_file.h"
 #include "weft.h"
 
 namespace weft::cli {

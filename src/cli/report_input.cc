@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cli/build.h"
+#include "cli/files.h"
 
 namespace weft::cli {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli/build.h"
+#include "cli/files.h"
 #include "cli/parameter_groups.h"
 #include "cli/train_what.h"
 

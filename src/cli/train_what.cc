@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/build.h"
 #include "cli/json.h"
+#include "cli/lists.h"
 #include "cli/parser.h"
 
 namespace weft::cli {

@@ -1,4 +1,4 @@
-// Files that the command itself writes.
+// Files that the command itself reads and writes.
 #pragma once
 
 #include <fstream>
@@ -9,6 +9,8 @@
 #include "cli/outcome.h"
 
 namespace weft::cli {
+
+Outcome read_text(const std::string& path, std::string& out);
 
 // The library refuses to write into a checkpoint; for the files of the command, this does.
 Outcome check_outside_checkpoints(const std::string& path);

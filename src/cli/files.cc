@@ -1,11 +1,13 @@
-#include "cli/output_file.h"
+#include "cli/files.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "cli/handles.h"
 
@@ -76,6 +78,19 @@ void drop_incomplete_line(const std::string& path) {
 }
 
 }  // namespace
+
+Outcome read_text(const std::string& path, std::string& out) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    return {kBadInput, path + ": expected a file, found a directory", ""};
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {kBadInput, path + ": cannot open: " + reason(errno), ""};
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return {kFailed, path + ": cannot read", ""};
+  out = text.str();
+  return {};
+}
 
 Outcome check_outside_checkpoints(const std::string& path) {
   std::error_code error;
