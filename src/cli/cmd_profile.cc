@@ -1,7 +1,6 @@
 // weft profile
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 
 #include "cli/build.h"
 #include "cli/command.h"
@@ -110,11 +109,9 @@ Outcome show(const weft_profile* profile, const Options& o, const Built& built) 
                           .add("stash_bytes", t.stash_bytes));
       continue;
     }
-    char line[128];
-    std::snprintf(line, sizeof line, "%12.3f%12.3f%12.3f%13.1f  ", 1e3 * seconds_of(t.forward_ns),
-                  1e3 * seconds_of(t.input_ns), 1e3 * seconds_of(t.weight_ns),
-                  static_cast<double>(t.output_bytes) / 1024);
-    print_line(line + std::string(t.name));
+    print_format("%12.3f%12.3f%12.3f%13.1f  %s", 1e3 * seconds_of(t.forward_ns),
+                 1e3 * seconds_of(t.input_ns), 1e3 * seconds_of(t.weight_ns),
+                 static_cast<double>(t.output_bytes) / 1024, t.name);
   }
   if (o.json) {
     print_line(JsonObject()
@@ -124,11 +121,9 @@ Outcome show(const weft_profile* profile, const Options& o, const Built& built) 
                    .add("nodes", nodes)
                    .text());
   } else {
-    char line[64];
-    std::snprintf(line, sizeof line, ": %.3f ms for a micro-batch of %u",
-                  1e3 * seconds_of(total_ns), o.config.micro_batch_size);
     print_line("");
-    print_line(built.info.text + std::string(line));
+    print_format("%s: %.3f ms for a micro-batch of %u", built.info.text, 1e3 * seconds_of(total_ns),
+                 o.config.micro_batch_size);
   }
   return {};
 }

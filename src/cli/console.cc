@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 
@@ -40,6 +42,17 @@ bool print_text(std::string_view text) {
 }
 
 bool print_line(std::string_view line) { return print_text(printable(line) + "\n"); }
+bool print_format(const char* format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  const int size = std::vsnprintf(nullptr, 0, format, args);
+  std::string line(static_cast<size_t>(std::max(size, 0)), 0);
+  std::vsnprintf(line.data(), line.size() + 1, format, again);
+  va_end(again);
+  va_end(args);
+  return print_line(line);
+}
 bool print_content(std::string_view text) {
   return print_text(isatty(STDOUT_FILENO) == 1 ? printable(text, "\n\t") : std::string(text));
 }

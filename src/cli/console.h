@@ -10,6 +10,7 @@ namespace weft::cli {
 
 // One line, flushed. False if the reader has closed it; then all later output is dropped.
 bool print_line(std::string_view line);
+[[gnu::format(printf, 1, 2)]] bool print_format(const char* format, ...);
 bool print_text(std::string_view text);  // unchanged
 // Data from a file or a peer: unchanged into a file or a pipe; on a terminal it is made printable,
 // except line ends.

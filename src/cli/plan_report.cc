@@ -1,7 +1,6 @@
 #include "cli/plan_report.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "cli/console.h"
 #include "cli/json.h"
@@ -17,13 +16,6 @@ namespace {
 constexpr uint32_t kMostRows = 64, kMostLinks = 32;
 constexpr size_t kMostColumns = 120;
 constexpr uint64_t kMostActions = 100000;
-
-template <typename... Args>
-void print_format(const char* format, Args... args) {
-  char line[512];
-  std::snprintf(line, sizeof line, format, args...);
-  print_line(line);
-}
 
 weft_prediction_info info_of(const weft_prediction& prediction) {
   weft_prediction_info info = sized<weft_prediction_info>();
