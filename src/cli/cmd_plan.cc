@@ -1,6 +1,4 @@
 // weft plan
-#include <cstdio>
-
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/files.h"
@@ -26,14 +24,12 @@ void print_schedules(bool json) {
   weft_schedule_info info = sized<weft_schedule_info>();
   std::vector<JsonObject> rows;
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i) {
-    char line[512];
-    std::snprintf(line, sizeof line, "%-15s %s", info.name, info.about);
-    if (!json) print_line(line);
+    if (!json) print_format("%-15s %s", info.name, info.about);
     rows.push_back(JsonObject()
                        .add("schedule", info.name)
                        .add("chunks", info.chunks)
-                       .add("asynchronous", info.asynchronous != 0));
-    rows.back().add("about", info.about);
+                       .add("asynchronous", info.asynchronous != 0)
+                       .add("about", info.about));
   }
   if (json) print_line(JsonObject().add("schedules", rows).text());
 }
@@ -44,30 +40,18 @@ Outcome write_rows(const std::string& path, const std::vector<std::string>& rows
   return write_file(path, text);
 }
 
-// The first option on the command line that concerns one plan, or that is in `names`; empty if
-// there is none.
-std::string given_of_one_plan(const Options& o, const StoredOptions& settings,
-                              std::initializer_list<const char*> names) {
+// Options that concern one plan are errors with --compare.
+Outcome check_mode(const Options& o, const StoredOptions& settings) {
+  if (!o.compare) return {};
+  const char* const compare = "--compare, which tries all schedules";
   const std::pair<const char*, bool> given[] = {{"--plan", !o.plan.plan_file.empty()},
                                                 {"--write-schedule", !o.write_schedule.empty()},
                                                 {"--save", !o.save.empty()},
                                                 {"--trace", !o.trace.empty()},
                                                 {"--timetable", o.timetable}};
   for (const auto& [name, is] : given)
-    if (is) return name;
-  for (const char* name : names)
-    if (settings.given(name)) return "--" + std::string(name);
-  return "";
-}
-
-// Options that have no effect with --compare are errors.
-Outcome check_mode(const Options& o, const StoredOptions& settings) {
-  if (!o.compare) return {};
-  const std::string name =
-      given_of_one_plan(o, settings, {"schedule", "schedule-file", "warmup-depth"});
-  if (name.empty()) return {};
-  return {kUsage, name + " cannot be combined with --compare, which tries all schedules",
-          "remove one of the two"};
+    if (is) return not_combined(name, compare);
+  return settings.check_not_combined({"schedule", "schedule-file", "warmup-depth"}, compare);
 }
 
 Outcome compare(const Options& o) {

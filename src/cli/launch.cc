@@ -50,10 +50,8 @@ Outcome check_launch(const LaunchOptions& o) {
                                                    {"--insecure", o.insecure}};
   for (const auto& [name, given] : of_links)
     if (given && (o.in_process || o.threads == 0))
-      return {kUsage,
-              std::string(o.in_process ? "--in-process" : "--threads 0") +
-                  " cannot be combined with " + name + ": all ranks run in this process",
-              "remove one of the two"};
+      return not_combined(o.in_process ? "--in-process" : "--threads 0",
+                          std::string(name) + ": all ranks run in this process");
   if (!o.join_file.empty() && !o.external && o.launcher.empty())
     return {kUsage, "--join-file requires --external or --launcher: no other process joins", ""};
   // The ranks of this machine listen at the address of rank 0, which ranks of other machines must

@@ -15,9 +15,7 @@ Outcome check_options(const LaunchOptions& o) {
                              : o.external       ? "--external"
                              : !o.allow.empty() ? "--allow"
                                                 : nullptr;
-  if (!option) return {};
-  return {kUsage, std::string(option) + " cannot be combined with --launcher",
-          "remove one of the two"};
+  return option ? not_combined(option, "--launcher") : Outcome();
 }
 
 // All ranks must derive the same address, and rank 0 must recognize its ranks.

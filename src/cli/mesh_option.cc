@@ -61,8 +61,7 @@ Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options, bool co
     return {};
   }
   if (settings.given("mesh") && settings.given("ranks"))
-    return {kUsage, "--ranks cannot be combined with --mesh, which contains it",
-            "remove one of the two"};
+    return not_combined("--ranks", "--mesh, which contains it");
   if (settings.given("ranks")) options.mesh.clear();  // from a checkpoint
   options.data = 1;
   options.shard_ranks = 1;

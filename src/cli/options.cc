@@ -237,12 +237,8 @@ Outcome check_curve(const OptimizerOptions& optimizer, uint64_t steps) {
 
 Outcome check_cluster(const StoredOptions& settings, const PlanOptions& plan) {
   if (plan.cluster.empty()) return {};
-  for (const char* name : {"speeds", "link-latency", "link-bandwidth"})
-    if (settings.given(name))
-      return {kUsage,
-              "--" + std::string(name) + " cannot be combined with --cluster, which contains it",
-              "remove one of the two"};
-  return {};
+  return settings.check_not_combined({"speeds", "link-latency", "link-bandwidth"},
+                                     "--cluster, which contains it");
 }
 
 void forget_options(const StoredOptions& settings, const std::string& stored, PlanOptions& plan) {

@@ -43,4 +43,8 @@ Outcome failed(const weft_event& event) {
   return out;
 }
 
+Outcome not_combined(const std::string& option, const std::string& other) {
+  return {kUsage, option + " cannot be combined with " + other, "remove one of the two"};
+}
+
 }  // namespace weft::cli

@@ -31,6 +31,8 @@ std::string reason(int error);
 Outcome failed(weft_status status, const weft_error& err, const std::string& hint = "");
 // That of an event that reports a failure.
 Outcome failed(const weft_event& event);
+// Of an option that cannot be combined with another one. `other` may end with the reason.
+Outcome not_combined(const std::string& option, const std::string& other);
 
 }  // namespace weft::cli
 

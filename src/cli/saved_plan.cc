@@ -129,17 +129,11 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
 #include "plan/settings.def"
   // The plan is that of a model with adapters, which the option adds.
   if (!adds_adapters(optimizer.train)) names.push_back("train");
-  for (const std::string& name : names)
-    if (settings.given(name))
-      return {kUsage, "--" + name + " cannot be combined with --plan, which contains it",
-              "remove one of the two"};
-  const auto is_made = [](const std::string& name) -> Outcome {
-    return {kUsage, "--" + name + " cannot be combined with --plan, which is already made",
-            "remove one of the two"};
-  };
-  if (!options.cluster.empty()) return is_made("cluster");
-  for (const char* name : {"profile", "speeds", "link-latency", "link-bandwidth"})
-    if (settings.given(name)) return is_made(name);
+  CLI_TRY(settings.check_not_combined(names, "--plan, which contains it"));
+  const char* const made = "--plan, which is already made";
+  if (!options.cluster.empty()) return not_combined("--cluster", made);
+  CLI_TRY(
+      settings.check_not_combined({"profile", "speeds", "link-latency", "link-bandwidth"}, made));
   std::string text;
   CLI_TRY(read_text(options.plan_file, text));
   const nlohmann::json plan = nlohmann::json::parse(text, nullptr, false);

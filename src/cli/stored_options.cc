@@ -25,6 +25,13 @@ bool StoredOptions::given(const std::string& name) const {
   return false;
 }
 
+Outcome StoredOptions::check_not_combined(const std::vector<std::string>& names,
+                                          const std::string& other) const {
+  for (const std::string& name : names)
+    if (given(name)) return not_combined("--" + name, other);
+  return {};
+}
+
 Outcome StoredOptions::restore(const std::vector<std::pair<std::string, std::string>>& texts) {
   for (const auto& [name, text] : texts)
     for (const Row& row : rows_)

@@ -28,6 +28,8 @@ class StoredOptions {
   // Checks before the work that a checkpoint can store all values.
   Outcome check_storable() const;
   bool given(const std::string& name) const;
+  // Fails if one of the options is on the command line.
+  Outcome check_not_combined(const std::vector<std::string>& names, const std::string& other) const;
   // Sets the options that are not on the command line.
   Outcome restore(const std::vector<std::pair<std::string, std::string>>& texts);
 
