@@ -9,7 +9,6 @@
 #include "cli/json.h"
 #include "cli/kernels.h"
 #include "cli/launch.h"
-#include "cli/mesh_option.h"
 #include "cli/signals.h"
 #include "cli/token_text.h"
 #include "cli/train_data.h"
@@ -178,22 +177,6 @@ Outcome Evaluator::run() {
   return outcome;
 }
 
-void add_rank_options(Parser& parser, StoredOptions& settings, Options& o) {
-  parser.section("Processes and machines");
-  settings
-      .add("--ranks,--stages", o.plan.ranks, "Number of pipeline ranks; does not affect the result")
-      .type("P")
-      .range(1, 4096);
-  add_mesh_option(settings, o.plan);
-  parser
-      .add("--threads", o.launch.threads,
-           "Compute threads per rank. 0: all ranks in turn on one thread of this process")
-      .type("N")
-      .range(0, kMostThreads);
-  add_launch_options(parser, o.launch);
-  add_precision_options(parser, o.plan.precision, o.plan.f32_nodes);
-}
-
 }  // namespace
 
 Action add_eval(Parser& parser) {
@@ -217,17 +200,15 @@ Action add_eval(Parser& parser) {
       .type("N")
       .range(0, INT32_MAX);
   const auto settings = std::make_shared<StoredOptions>(parser);
-  add_rank_options(parser, *settings, *o);
+  add_rank_options(parser, *settings, o->plan, o->launch, "result");
+  add_precision_options(parser, o->plan.precision, o->plan.f32_nodes);
   parser.section("Output");
   parser.add("--json", o->json, "Print one JSON object");
   parser.add("-q,--quiet", o->quiet, "Print no progress on standard error");
   return [o, settings]() -> Outcome {
     CLI_TRY(take_place(o->launch));
     if (o->launch.place.rank > 0) return serve_launched(o->launch, o->model.model);
-    if (o->launch.place.ranks && !settings->given("ranks") && !settings->given("mesh"))
-      o->plan.ranks = o->launch.place.ranks;
-    CLI_TRY(settle_mesh(*settings, o->plan));
-    CLI_TRY(set_ranks(o->launch, o->plan.ranks));
+    CLI_TRY(settle_ranks(*settings, o->plan, o->launch));
     o->launch.quiet = o->quiet;
     watch_signals();
     warn_of_slow_kernels("eval");

@@ -1,7 +1,6 @@
 // weft generate
 #include "cli/command.h"
 #include "cli/kernels.h"
-#include "cli/mesh_option.h"
 #include "cli/signals.h"
 #include "cli/text_generator.h"
 
@@ -83,21 +82,9 @@ Action add_generate(Parser& parser) {
   parser.add("--ignore-eos", o->ignore_eos,
              "Do not end a text at the end-of-text tokens that the model names");
   parser.add("--seed", o->sampling.seed, "Seed of the random choices").type("N");
-  parser.section("Processes and machines");
   const auto settings = std::make_shared<StoredOptions>(parser);
-  const Option ranks = settings
-                           ->add("--ranks,--stages", o->plan.ranks,
-                                 "Number of pipeline ranks; does not affect the output")
-                           .type("P")
-                           .range(1, 4096);
-  add_mesh_option(*settings, o->plan);
-  parser
-      .add("--threads", o->launch.threads,
-           "Compute threads per rank. 0: all ranks in turn on one thread of this process")
-      .type("N")
-      .range(0, kMostThreads);
   o->launch.command = "generate";
-  add_launch_options(parser, o->launch);
+  add_rank_options(parser, *settings, o->plan, o->launch, "output");
   parser
       .add("--cache-dtype", o->cache,
            "Type in which keys and values of attention are kept: f32 or bf16")
@@ -106,7 +93,7 @@ Action add_generate(Parser& parser) {
   add_precision_options(parser, o->decoder.precision, o->decoder.f32_nodes);
   parser.section("Output");
   parser.add("--json", o->json, "Print one JSON object per text");
-  return [o, ranks, tokens, context, settings]() -> Outcome {
+  return [o, tokens, context, settings]() -> Outcome {
     if (o->prompts.empty() && !o->chat) return {kUsage, "--prompt or --chat is required", ""};
     if (!o->system.empty() && !o->chat) return {kUsage, "--system requires --chat", ""};
     const bool converses = o->prompts.empty();
@@ -116,12 +103,9 @@ Action add_generate(Parser& parser) {
     o->tokens_given = tokens.given();
     if (o->chat && !o->tokens_given) o->tokens = kAnswerTokens;
     o->decoder.bf16_cache = o->cache == "bf16";
-    CLI_TRY(settle_mesh(*settings, o->plan, false));
-    o->launch.ranks = o->plan.ranks;
     CLI_TRY(take_place(o->launch));
     if (o->launch.place.rank > 0) return serve_launched(o->launch, o->checkpoint);
-    const bool launched = o->launch.place.ranks && !ranks.given() && !settings->given("mesh");
-    CLI_TRY(set_ranks(o->launch, launched ? o->launch.place.ranks : o->launch.ranks));
+    CLI_TRY(settle_ranks(*settings, o->plan, o->launch));
     o->decoder.tensor = o->plan.shard_ranks;
     o->decoder.data = o->plan.data;
     o->decoder.stages = o->launch.ranks / (o->decoder.data * o->decoder.tensor);

@@ -147,6 +147,22 @@ void add_launch_options(Parser& parser, LaunchOptions& o) {
       .range(1, 4294967);
 }
 
+void add_rank_options(Parser& parser, StoredOptions& settings, PlanOptions& plan, LaunchOptions& o,
+                      const std::string& same) {
+  parser.section("Processes and machines");
+  settings
+      .add("--ranks,--stages", plan.ranks, "Number of pipeline ranks; does not affect the " + same)
+      .type("P")
+      .range(1, 4096);
+  add_mesh_option(settings, plan);
+  parser
+      .add("--threads", o.threads,
+           "Compute threads per rank. 0: all ranks in turn on one thread of this process")
+      .type("N")
+      .range(0, kMostThreads);
+  add_launch_options(parser, o);
+}
+
 Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out) {
   weft_error err = sized<weft_error>();
   weft_run_config config = defaults(weft_run_config_init);

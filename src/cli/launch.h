@@ -8,7 +8,7 @@
 #include "cli/handles.h"
 #include "cli/launcher.h"
 #include "cli/mesh_events.h"
-#include "cli/stored_options.h"
+#include "cli/mesh_option.h"
 
 namespace weft::cli {
 
@@ -38,6 +38,10 @@ std::string without_key(const std::string& endpoint);
 // The note that nothing is encrypted, if --insecure is given.
 void warn_of_insecure(const char* command, const std::string& endpoint, bool insecure);
 void add_launch_options(Parser& parser, LaunchOptions& options);
+// Of a command that runs a stored model: also --ranks, --mesh and --threads. `same`: what they do
+// not affect.
+void add_rank_options(Parser& parser, StoredOptions& settings, PlanOptions& plan,
+                      LaunchOptions& options, const std::string& same);
 
 // With --launcher: reads the place of this process. A rank other than 0 then serves until the run
 // ends, and rank 0 begins it. `weights`: the file or directory that the command line names.
@@ -45,6 +49,9 @@ Outcome take_place(LaunchOptions& options);
 Outcome serve_launched(const LaunchOptions& options, const std::string& weights);
 // Checks that a launcher has started as many processes as the plan has ranks.
 Outcome set_ranks(LaunchOptions& options, uint32_t ranks);
+// For add_rank_options(): sets the ranks and the mesh of the plan, too. Without --ranks and --mesh,
+// the processes of a launcher are the ranks.
+Outcome settle_ranks(const StoredOptions& settings, PlanOptions& plan, LaunchOptions& options);
 
 // The processes of a run's other ranks, and the mesh. Must be destroyed after the run; the
 // destructor waits until they have ended.

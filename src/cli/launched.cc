@@ -76,4 +76,11 @@ Outcome set_ranks(LaunchOptions& o, uint32_t ranks) {
   return {};
 }
 
+Outcome settle_ranks(const StoredOptions& settings, PlanOptions& plan, LaunchOptions& o) {
+  if (o.place.ranks && !settings.given("ranks") && !settings.given("mesh"))
+    plan.ranks = o.place.ranks;
+  CLI_TRY(settle_mesh(settings, plan));
+  return set_ranks(o, plan.ranks);
+}
+
 }  // namespace weft::cli
