@@ -111,8 +111,7 @@ Outcome load_weights(const Built& built, weft_run* run) {
 uint32_t stages_of(const PlanOptions& options) {
   if (!options.stage_replicas.empty())
     return static_cast<uint32_t>(split(options.stage_replicas).size());
-  const uint32_t ranks =  // of a pipeline
-      options.ranks / std::max(options.data, 1u) / std::max(options.shard_ranks, 1u);
+  const uint32_t ranks = options.pipeline_ranks();
   if (options.chunks) return ranks * options.chunks;
   uint32_t chunks = 0;
   weft_schedule_info info = sized<weft_schedule_info>();
@@ -221,7 +220,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   if (rule_.curve == WEFT_RATE_COSINE) rule_.total = steps ? steps : optimizer.warmup + 1;
   if (options.data > 0) {
     axes_[0] = {"data", options.data, 0};
-    axes_[1] = {"stage", options.ranks / options.data / options.shard_ranks, 0};
+    axes_[1] = {"stage", options.pipeline_ranks(), 0};
     axes_[2] = {"tensor", options.shard_ranks, 0};
   } else {
     axes_[0] = {kAuto, options.ranks, 0};

@@ -108,7 +108,7 @@ Action add_generate(Parser& parser) {
     CLI_TRY(settle_ranks(*settings, o->plan, o->launch));
     o->decoder.tensor = o->plan.shard_ranks;
     o->decoder.data = o->plan.data;
-    o->decoder.stages = o->launch.ranks / (o->decoder.data * o->decoder.tensor);
+    o->decoder.stages = o->plan.pipeline_ranks();
     watch_signals();
     warn_of_slow_kernels("generate");
     TextGenerator generator(*o);

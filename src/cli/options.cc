@@ -120,6 +120,10 @@ PlanOptions::PlanOptions() {
 #include "plan/settings.def"
 }
 
+uint32_t PlanOptions::pipeline_ranks() const {
+  return ranks / std::max(data, 1u) / std::max(shard_ranks, 1u);
+}
+
 OptimizerOptions::OptimizerOptions() {
   const weft_optimizer optimizer = defaults(weft_optimizer_init);
 #define OPTIMIZER_OPTION(field, ...) get(field, optimizer.field);

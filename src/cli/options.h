@@ -37,6 +37,7 @@ struct PlanOptions {
   double link_latency = 0, link_bandwidth = 0;
   std::string mesh;
   uint32_t data = 1, shard_ranks = 1;  // of --mesh; `ranks` are those of all
+  uint32_t pipeline_ranks() const;     // of a replica
   uint32_t step_kinds = WEFT_STEPS_TRAIN | WEFT_STEPS_EVAL;
   uint64_t seed = 0;
 };

@@ -16,10 +16,9 @@ constexpr double kLongStep = 60;       // seconds
 constexpr double kMostOfMemory = 0.5;  // of the machine
 
 std::string mesh_text(const PlanOptions& plan) {
-  const uint32_t stage = plan.ranks / plan.data / plan.shard_ranks;
   std::string out;
   for (const auto& [axis, size] : {std::pair<const char*, uint32_t>{"data", plan.data},
-                                   {"stage", stage},
+                                   {"stage", plan.pipeline_ranks()},
                                    {"tensor", plan.shard_ranks}})
     if (size > 1) out += (out.empty() ? "" : ",") + (axis + ("=" + std::to_string(size)));
   return out;
@@ -101,7 +100,6 @@ JsonObject memory_json(const weft_plan* plan, uint32_t rank) {
 
 JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) {
   const weft_plan* plan = facts.built.plan.get();
-  const uint32_t stage = facts.plan.ranks / facts.plan.data / facts.plan.shard_ranks;
   std::vector<JsonObject> memory;
   for (uint32_t r = 0; r < facts.info.ranks; ++r) memory.push_back(memory_json(plan, r));
   JsonObject out;
@@ -112,7 +110,7 @@ JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) 
       .add("ranks", facts.info.ranks)
       .add("mesh", JsonObject()
                        .add("data", facts.plan.data)
-                       .add("stage", stage)
+                       .add("stage", facts.plan.pipeline_ranks())
                        .add("tensor", facts.plan.shard_ranks))
       .add("schedule", facts.info.schedule)
       .add("micro_batches", facts.info.micro_batches)
