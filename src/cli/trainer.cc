@@ -21,13 +21,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::string digest_text(weft_status (*of)(weft_run*, char*, weft_error*), weft_run* run,
-                        weft_error& err, weft_status& status) {
-  char text[33] = {};
-  status = of(run, text, &err);
-  return text;
-}
-
 // What a run writes while it reads the file would be lost.
 Outcome check_files(const TrainOptions& o) {
   return check_outputs({{"--trace", o.trace}, {"--log", o.log}},
@@ -43,8 +36,6 @@ Outcome check_files(const TrainOptions& o) {
                         {"--key", o.launch.key},
                         {"--allow", o.launch.allow}});
 }
-
-std::string text_or_empty(const char* text) { return text ? text : ""; }
 
 }  // namespace
 
@@ -156,7 +147,7 @@ Outcome Trainer::keep_source() {
   if (options_.checkpoint.empty()) return {};
   const std::filesystem::path kept = std::filesystem::path(options_.checkpoint) / "source";
   const std::string& tokenizer = options_.data.tokenizer;
-  const std::string source = text_or_empty(weights_info_.source);
+  const std::string source = weights_info_.source ? weights_info_.source : "";
   std::error_code ignored;
   const auto is_kept = [&](const std::string& path) {
     return path.empty() || std::filesystem::equivalent(path, kept, ignored);
@@ -394,14 +385,18 @@ Outcome Trainer::train() {
   CLI_TRY(save());
   CLI_TRY(finish_saves());  // first: an evaluation may fail
   if (!stopped()) CLI_TRY(evaluate());
+  CLI_TRY(report_done());
+  return save_trace();
+}
 
+Outcome Trainer::report_done() {
   weft_error err = sized<weft_error>();
-  weft_status status = WEFT_OK;
+  char digest[33] = {}, optimizer_digest[33] = {};
+  CLI_CALL(weft_run_digest(run_.get(), digest, &err));
+  CLI_CALL(weft_run_optimizer_digest(run_.get(), optimizer_digest, &err));
   DoneReport done;
-  done.digest = digest_text(weft_run_digest, run_.get(), err, status);
-  CLI_CALL(status);
-  done.optimizer_digest = digest_text(weft_run_optimizer_digest, run_.get(), err, status);
-  CLI_CALL(status);
+  done.digest = digest;
+  done.optimizer_digest = optimizer_digest;
   done.steps = step_;
   done.seconds = seconds_since(begin_);
   done.parameters = weft_model_parameters(built_.model.get());
@@ -412,8 +407,7 @@ Outcome Trainer::train() {
   }
   done.kernels = kernels_text();
   report_->done(done);
-  CLI_TRY(report_->log_failure());
-  return save_trace();
+  return report_->log_failure();
 }
 
 Outcome Trainer::finish() {

@@ -50,6 +50,7 @@ class Trainer {
   Outcome save_trace();
   Outcome save_before(Outcome failure);
   Outcome train();
+  Outcome report_done();
   Outcome finish();
   struct Events {
     std::vector<double> losses;       // of micro-batches
