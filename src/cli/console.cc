@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cli/files.h"
 #include "cli/utf8.h"
 
 namespace weft::cli {
@@ -16,16 +17,6 @@ namespace {
 
 // Of the only standard output of this process.
 bool g_closed = false, g_failed = false;
-
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  return true;
-}
 
 bool is_terminal() {
   const char* term = std::getenv("TERM");

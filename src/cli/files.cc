@@ -143,6 +143,16 @@ Outcome check_outputs(const std::vector<NamedFile>& outputs, const std::vector<N
   return {};
 }
 
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(descriptor, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
 Outcome write_file(const std::string& path, const std::string& text) {
   CLI_TRY(check_file(path));
   std::error_code error;

@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/json.h"
@@ -29,6 +30,7 @@ Outcome check_writable(const std::string& directory);
 // Checks before the work that the file can be created; its directory must exist.
 Outcome check_place(const std::string& file);
 
+bool write_all(int descriptor, std::string_view text);
 // Replaces the file, in one step if it is not a device or a pipe.
 Outcome write_file(const std::string& path, const std::string& text);
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "cli/files.h"
 #include "cli/signals.h"
 
 namespace weft::cli {
@@ -33,15 +34,6 @@ Outcome read_all(int file, const std::string& path, std::string& text) {
   }
   explicit_bzero(buffer, sizeof buffer);
   return {};
-}
-
-bool write_all(int file, const std::string& text) {
-  for (size_t at = 0; at < text.size();) {
-    const ssize_t bytes = write(file, text.data() + at, text.size() - at);
-    if (bytes < 0 && errno != EINTR) return false;
-    if (bytes > 0) at += static_cast<size_t>(bytes);
-  }
-  return true;
 }
 
 // Whether users other than the owner can read it; only for a file with a name, not for a pipe.
