@@ -98,12 +98,11 @@ Outcome Evaluator::prepare() {
 }
 
 Outcome Evaluator::drive(std::span<const TensorPtr> inputs, std::vector<double>& losses) {
-  constexpr int64_t kTick = 100'000'000;  // nanoseconds
   CLI_TRY(submit(run_.get(), inputs, WEFT_EVAL, 0));
   weft_error err = sized<weft_error>();
   for (;;) {
     weft_event event = sized<weft_event>();
-    const weft_status got = weft_run_poll(run_.get(), &event, kTick, &err);
+    const weft_status got = weft_run_poll(run_.get(), &event, -1, &err);
     if (got < 0) return failed(got, err);
     if (const std::string line = ranks_.text(event); !line.empty()) {
       progress_.clear();

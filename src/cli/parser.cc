@@ -168,9 +168,18 @@ std::string as_bytes(std::string& text) {
 // Reader and Writer convert between a value and its text.
 struct Reader {
   const std::string& text;
-  bool operator()(std::string* value) const { return *value = text, true; }
-  bool operator()(std::vector<std::string>* value) const { return value->push_back(text), true; }
-  bool operator()(bool* value) const { return *value = text == "1", text == "0" || text == "1"; }
+  bool operator()(std::string* value) const {
+    *value = text;
+    return true;
+  }
+  bool operator()(std::vector<std::string>* value) const {
+    value->push_back(text);
+    return true;
+  }
+  bool operator()(bool* value) const {
+    *value = text == "1";
+    return text == "0" || text == "1";
+  }
   template <typename Number>
   bool operator()(Number* value) const {
     return read_number(text, *value) == std::errc();
@@ -230,7 +239,7 @@ std::string misplaced_value(const std::string& message) {
 }
 
 std::string one_blank_line_between_sections(std::string help) {
-  for (size_t at; (at = help.find("\n\n\n")) != std::string::npos;) help.erase(at, 1);
+  while (help.find("\n\n\n") != std::string::npos) help.erase(help.find("\n\n\n"), 1);
   while (help.ends_with("\n\n")) help.pop_back();
   return help;
 }

@@ -76,16 +76,16 @@ Outcome TextGenerator::check_lengths() {
     tokens_ = std::min(tokens_, uint64_t{1} << 40);
     return {};
   }
-  const size_t longest = *std::max_element(begun_.begin(), begun_.end());
-  const size_t at =
-      static_cast<size_t>(std::find(begun_.begin(), begun_.end(), longest) - begun_.begin());
+  const auto at = std::max_element(begun_.begin(), begun_.end());
+  const size_t longest = *at;
   if (!options_.tokens_given && longest <= context)
     tokens_ = std::min<uint64_t>(tokens_, context - longest);
   if (longest > context || tokens_ > context - longest)
     return {kBadInput,
-            "prompt " + std::to_string(at + 1) + " has " + std::to_string(longest) +
-                " tokens, and --tokens is " + std::to_string(options_.tokens) +
-                "; the model has a context of " + std::to_string(context) + " tokens",
+            "prompt " + std::to_string(at - begun_.begin() + 1) + " has " +
+                std::to_string(longest) + " tokens, and --tokens is " +
+                std::to_string(options_.tokens) + "; the model has a context of " +
+                std::to_string(context) + " tokens",
             "with --slide, the model sees the end of a text that is longer"};
   return {};
 }
