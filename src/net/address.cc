@@ -157,7 +157,7 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
   return out;
 }
 
-Result<std::string> tcp_door(const std::string& endpoint) {
+Result<std::string> tcp_listening_endpoint(const std::string& endpoint) {
   WEFT_TRY_ASSIGN(const TcpAddress to, parse_tcp(endpoint, false));
   // A host name often means loopback on its own machine, and an address on other machines.
   const bool named = endpoint != to.zmq && !endpoint.starts_with("tcp://localhost:");

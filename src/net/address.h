@@ -20,7 +20,7 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening);
 
 // "tcp://ADDRESS:0" with the address of this machine that leads to `endpoint`, or "tcp://*:0" if
 // `endpoint` is a name of this machine that means loopback here. Sends nothing.
-Result<std::string> tcp_door(const std::string& endpoint);
+Result<std::string> tcp_listening_endpoint(const std::string& endpoint);
 
 // The peer of a connection that was accepted at `bound`: "tcp://127.0.0.1:40123", "process 4711";
 // empty if the descriptor belongs to another socket by now.

@@ -95,7 +95,9 @@ class TcpTransport final : public ZmqTransport {
     return weft::dial(group_, address.zmq, address.v6, encrypts() ? keys : nullptr);
   }
 
-  Result<std::string> door(const std::string& endpoint) override { return tcp_door(endpoint); }
+  Result<std::string> listening_endpoint(const std::string& endpoint) override {
+    return tcp_listening_endpoint(endpoint);
+  }
   void clear(const std::string&) override {}
 
  private:
@@ -131,7 +133,9 @@ class IpcTransport final : public ZmqTransport {
     return weft::dial(group_, "ipc://" + path, false, nullptr, security_.shared_memory);
   }
 
-  Result<std::string> door(const std::string&) override { return std::string("ipc://"); }
+  Result<std::string> listening_endpoint(const std::string&) override {
+    return std::string("ipc://");
+  }
   void clear(const std::string& endpoint) override { IpcPlace::clear(endpoint); }
 };
 

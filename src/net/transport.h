@@ -118,7 +118,7 @@ class Transport {
                                                    const DialKeys* keys) = 0;
   // The address to listen at so that the process at `endpoint`, and processes that it can reach,
   // can dial this one.
-  virtual Result<std::string> door(const std::string& endpoint) = 0;
+  virtual Result<std::string> listening_endpoint(const std::string& endpoint) = 0;
   // Removes the files that a killed listener of this machine left at its endpoint, but not those of
   // an active one.
   virtual void clear(const std::string& endpoint) = 0;

@@ -86,7 +86,7 @@ Status Admission::listen(const std::string& endpoint) {
   return {};
 }
 
-void Admission::admit_guests(std::vector<PublicKey> keys) {
+void Admission::admit_candidates(std::vector<PublicKey> keys) {
   candidate_keys_ = std::move(keys);
   transport_.admit(candidate_keys_, false);  // ranks are admitted after their welcome
 }
@@ -147,7 +147,7 @@ void Admission::met_rank(Candidate& candidate, const FrameHeader& header, int la
   const std::string who = rank_name(header.source);
   candidate.hello = header;
   if (failure_) {
-    tell_failure(candidate, *failure_);
+    send_failure(candidate, *failure_);
     return drop(wire);
   }
   if (over_) return turn_away(wire, cat(who, " of a run that is over"));
@@ -192,19 +192,19 @@ void Admission::drop(PeerConnection& wire) {
         nullptr;  // a candidate with a rank has this seat: see finish()
     if (done_) {
       joined_[static_cast<size_t>(candidate->rank)] = {};
-      tell_seat(RunEvent::Kind::left, candidate->rank, {});
+      report_seat(RunEvent::Kind::left, candidate->rank, {});
     }
     // The connection of the run decides from then on. The bye on this connection may be lost: the
     // rank closes it at once, and the system then discards what a lossy network has not
     // delivered.
-    if (!came_[static_cast<size_t>(candidate->rank)] || candidate->told) tell_left(*candidate);
+    if (!came_[static_cast<size_t>(candidate->rank)] || candidate->told) report_left(*candidate);
   }
   candidate->wire->connection().close_after(300);
   retire(loop_, std::move(candidate->wire));
   loop_.dispose(std::move(candidate));
 }
 
-void Admission::tell_left(const Candidate& candidate) {
+void Admission::report_left(const Candidate& candidate) {
   if (!left_) return;
   Origin why = candidate.why;
   if (!candidate.told || why.rank == kNobody) {  // otherwise it failed because of another rank
@@ -295,10 +295,10 @@ void Admission::place(Candidate& candidate, int32_t rank, const JoinRequest& req
   candidate.rank = rank;
   seats_[static_cast<size_t>(rank)] = &candidate;
   joined_[static_cast<size_t>(rank)] = request;
-  tell_seat(RunEvent::Kind::joined, rank, candidate.link.peer_process());
+  report_seat(RunEvent::Kind::joined, rank, candidate.link.peer_process());
 }
 
-void Admission::tell_seat(RunEvent::Kind kind, int32_t rank, const Process& process) const {
+void Admission::report_seat(RunEvent::Kind kind, int32_t rank, const Process& process) const {
   if (!watcher_) return;
   watcher_(kind, {.rank = rank,
                   .ranks = static_cast<int32_t>(seats_.size()),
@@ -426,7 +426,7 @@ void Admission::hand_over(PeerConnection& wire) {
                          .code = status.code(),
                          .cause = Cause::refused,
                          .detail = status.text()};
-    tell_failure(*at->second, refused);
+    send_failure(*at->second, refused);
     return turn_away(wire, origin_text(refused));
   }
   std::unique_ptr<Candidate> candidate = std::move(at->second);
@@ -458,7 +458,7 @@ void Admission::welcome(const Welcome& base, Left left) {
 }
 
 // Sent by a link that is made for this frame only.
-void Admission::tell_failure(Candidate& candidate, const Origin& origin) {
+void Admission::send_failure(Candidate& candidate, const Origin& origin) {
   Identity identity;
   identity.incarnation = candidate.hello.incarnation;
   Link link(self_, candidate.hello.source, identity);

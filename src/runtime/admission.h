@@ -44,7 +44,7 @@ class Admission final : private PeerConnection::Reader {
 
   // For an encrypting transport. At first only candidates with these keys may connect; ranks may
   // connect when they are known.
-  void admit_guests(std::vector<PublicKey> keys);
+  void admit_candidates(std::vector<PublicKey> keys);
   // From then on only the ranks with these keys may connect. No rank can impersonate another one.
   void admit_ranks(std::vector<PublicKey> keys);
 
@@ -84,12 +84,12 @@ class Admission final : private PeerConnection::Reader {
   void refuse(Candidate& candidate, const Status& why);
   void count_refused(const std::string& peer, const std::string& why);
   int32_t missing() const;
-  void tell_seat(RunEvent::Kind kind, int32_t rank, const Process& process) const;
-  void tell_left(const Candidate& candidate);
+  void report_seat(RunEvent::Kind kind, int32_t rank, const Process& process) const;
+  void report_left(const Candidate& candidate);
   Status check_member(const Candidate& candidate) const;
   bool may_ask(const Candidate& candidate) const;
   bool is_own_key(const PublicKey& key) const;
-  void tell_failure(Candidate& candidate, const Origin& origin);
+  void send_failure(Candidate& candidate, const Origin& origin);
   void turn_away(PeerConnection& wire, const std::string& why);
   void drop(PeerConnection& wire);
   void hand_over(PeerConnection& wire);

@@ -71,12 +71,12 @@ Status Mesh::open(const std::string& endpoint) {
   init_gemm();  // it changes the environment; the other thread would, while this one may read it
   WEFT_TRY_ASSIGN(thread_, LoopThread::make());
   return on_loop(loop(), [&]() -> Status {
-    const std::string& way = endpoint.empty() ? options_.endpoint : endpoint;
+    const std::string& example = endpoint.empty() ? options_.endpoint : endpoint;
     WEFT_TRY_ASSIGN(transport_,
-                    make_transport(loop(), way, {.insecure = options_.insecure, .own = own_}));
-    std::string door = endpoint;
-    if (door.empty()) {
-      WEFT_TRY_ASSIGN(door, transport_->door(options_.endpoint));
+                    make_transport(loop(), example, {.insecure = options_.insecure, .own = own_}));
+    std::string own = endpoint;
+    if (own.empty()) {
+      WEFT_TRY_ASSIGN(own, transport_->listening_endpoint(options_.endpoint));
     }
     admission_ = std::make_unique<Admission>(loop(), *transport_,
                                              LinkTimes{.silence = options_.peer_timeout_ms});
@@ -89,12 +89,12 @@ Status Mesh::open(const std::string& endpoint) {
       std::vector<PublicKey> candidates = options_.allowed;
       candidates.push_back(candidate_->public_key);
       if (options_.key) candidates.push_back(own_.public_key);  // for candidates with this key
-      admission_->admit_guests(std::move(candidates));
+      admission_->admit_candidates(std::move(candidates));
     }
-    if (door.starts_with(kTcp)) {
-      WEFT_TRY_ASSIGN(held_, HeldDescriptors::hold(kHeld, cat("'", door, "': cannot listen")));
+    if (own.starts_with(kTcp)) {
+      WEFT_TRY_ASSIGN(held_, HeldDescriptors::hold(kHeld, cat("'", own, "': cannot listen")));
     }
-    const Status listening = admission_->listen(door);
+    const Status listening = admission_->listen(own);
     if (!listening.ok() && endpoint.empty())
       return listening.within(
           cat("to join '", options_.endpoint, "' other ranks must be able to reach this one"));
@@ -123,7 +123,7 @@ Status Mesh::reserve(Part part) {
                               : " is used by a run that has not started; free that run first"));
 }
 
-void Mesh::close_door() {
+void Mesh::stop_listening() {
   admission_->stop_listening();
   held_.release();
 }

@@ -18,10 +18,10 @@
 namespace weft {
 
 struct MeshOptions {
-  std::string
-      endpoint;  // rank 0: where to listen; others: the address of rank 0, as JoinAddress's text
-  std::string
-      listen;  // others: where to listen for higher ranks; empty: an address that fits `endpoint`
+  // Rank 0: where to listen; others: the address of rank 0, as JoinAddress's text.
+  std::string endpoint;
+  // Others: where to listen for higher ranks; empty: an address that fits `endpoint`.
+  std::string listen;
   bool insecure = false;  // nothing is encrypted over tcp, and any process may join
   int32_t rank = -1;      // others: the requested rank; -1: any
   int64_t join_timeout_ms = 60000;
@@ -31,29 +31,29 @@ struct MeshOptions {
   // rpc::kPieceFloats floats. A rank whose loop hangs is lost earlier. So is a connection that does
   // not deliver an answer within the peer timeout, because heartbeats wait behind it.
   int64_t answer_timeout_ms = 60000;
-  std::optional<SecretKey> key = {};    // of this process: rank 0's own, or for others who may join
-                                        // by it; none: made for the mesh
+  // Of this process: rank 0's own, or for others who may join by it; none: made for the mesh.
+  std::optional<SecretKey> key = {};
   std::vector<PublicKey> allowed = {};  // rank 0: may join without the join text
 };
 
-// Owner's thread; the loop thread runs from make() to the end.
+// Owner's thread; the loop thread runs as long as the mesh exists.
 class Mesh {
  public:
   static Result<std::unique_ptr<Mesh>> listen(const MeshOptions& options);  // rank 0
-  static Result<std::unique_ptr<Mesh>> join(
-      const MeshOptions& options);  // others: only opens their own address
+  // Others: only opens their own address.
+  static Result<std::unique_ptr<Mesh>> join(const MeshOptions& options);
   ~Mesh();
 
   const std::string& endpoint() const { return endpoint_; }
   // Rank 0: the text with which a process joins.
   const std::string& join_text() const { return join_text_; }
-  // The public key of this process for the run; zeros if nothing is encrypted.
+  // The keys of this process for the run; zeros if nothing is encrypted.
   const KeyPair& own() const { return own_; }
   // Loop thread. All ranks that dial this process are connected: refuses other connections.
-  void close_door();
+  void stop_listening();
   // Loop thread. Closes the descriptors that were reserved in case clients use up all others.
   void release_descriptors() { held_.release(); }
-  // Others: the address and identity to dial for a request to join.
+  // Others: the keys to dial rank 0 with for a request to join.
   DialKeys keys_to_join() const {
     return {zero_.server.value_or(PublicKey{}), candidate_ ? *candidate_ : own_};
   }

@@ -194,7 +194,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     is_joined_ = true;
     // Not from within a callback of the listener.
     mesh_.loop().post([this] {
-      mesh_.close_door();
+      mesh_.stop_listening();
       joined_.set({});
     });
   }

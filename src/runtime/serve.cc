@@ -342,7 +342,7 @@ class Server final : public EventSource, private RankProcess::Owner {
     log_.info([] { return "the run has started"; });
     happened(Kind::started);
     mesh_.loop().post(
-        [&mesh = mesh_] { mesh.close_door(); });  // not from within a callback of the listener
+        [&mesh = mesh_] { mesh.stop_listening(); });  // not from within a callback of the listener
   }
   void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
     if (peer != 0) return;
