@@ -344,21 +344,19 @@ void Admission::tick() {
     if (silent || candidate->gone || candidate->link.is_dead()) over.push_back(wire);
   }
   for (PeerConnection* wire : over) drop(*wire);
-  if (done_ && now >= deadline_) {
-    std::string missing;
-    int count = 0;
-    for (size_t r = 1; r < seats_.size(); ++r)
-      if (!seats_[r]) {
-        missing += cat(missing.empty() ? "" : ", ", r);
-        ++count;
-      }
-    if (count)
-      finish(Status(Code::timed_out,
-                    cat(count > 1 ? "ranks " : "rank ", missing, count > 1 ? " have" : " has",
-                        " not joined at ", endpoint(), " in time",
-                        refused_.count ? cat("; refused was ", refused_.text) : "")));
-  }
+  if (done_ && now >= deadline_ && missing() > 0) finish(not_joined());
   if (done_ || !candidates_.empty()) tick_soon();
+}
+
+// Names the missing ranks.
+Status Admission::not_joined() const {
+  std::string ranks;
+  for (size_t r = 1; r < seats_.size(); ++r)
+    if (!seats_[r]) ranks += cat(ranks.empty() ? "" : ", ", r);
+  const bool many = missing() > 1;
+  return Status(Code::timed_out, cat(many ? "ranks " : "rank ", ranks, many ? " have" : " has",
+                                     " not joined at ", endpoint(), " in time",
+                                     refused_.count ? cat("; refused was ", refused_.text) : ""));
 }
 
 void Admission::tick_soon() {
