@@ -1,6 +1,5 @@
 #include "io/chat_source.h"
 
-#include <filesystem>
 #include <optional>
 
 #include "base/text.h"
@@ -69,9 +68,7 @@ Result<Json> read_config(const std::string& path) {
 }  // namespace
 
 Result<ChatSource> open_chat(const std::string& tokenizer) {
-  std::error_code ignored;
-  const bool is_directory = std::filesystem::is_directory(tokenizer, ignored);
-  const std::string directory = is_directory ? tokenizer : parent_path(tokenizer);
+  const std::string directory = is_directory(tokenizer) ? tokenizer : parent_path(tokenizer);
   const std::string file = join_path(directory, kTemplateFile),
                     config_file = join_path(directory, kConfigFile);
   WEFT_TRY_ASSIGN(const Json config, read_config(config_file));

@@ -24,6 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string hidden_path(const std::string& path, std::string_view end) {
+  return join_path(parent_path(path), cat('.', fs::path(path).filename().string(), end));
+}
+
 Status failure(const std::string& path, std::string_view what, int error) {
   const bool wrong_path =
       error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENAMETOOLONG;
@@ -245,6 +249,11 @@ bool path_exists(const std::string& path) {
   return ::lstat(path.c_str(), &info) == 0;
 }
 
+bool is_directory(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
 bool is_locked(const std::string& path) {
   return ::faccessat(AT_FDCWD, path.c_str(), R_OK, AT_EACCESS) != 0 && errno == EACCES;
 }
@@ -281,16 +290,18 @@ Result<std::string> place_for_file(const std::string& path) {
 
 Status replace_text(const std::string& given, std::string_view text) {
   WEFT_TRY_ASSIGN(const std::string path, place_for_file(given));
-  const std::string parent = parent_path(path);
-  const std::string temporary =
-      join_path(parent, cat('.', fs::path(path).filename().string(), ".tmp"));
-  // The file of an earlier crash.
-  if (path_exists(temporary)) WEFT_TRY(remove_path(temporary));
+  WEFT_TRY_ASSIGN(const std::string temporary, temporary_path(path));
   Temporary owner(temporary);
   WEFT_TRY(write_text(temporary, text));
   WEFT_TRY(rename_path(temporary, path));
   owner.keep();
-  return sync_directory(parent);
+  return sync_directory(parent_path(path));
+}
+
+Result<std::string> temporary_path(const std::string& path) {
+  std::string out = hidden_path(path, ".tmp");
+  if (path_exists(out)) WEFT_TRY(remove_path(out));
+  return out;
 }
 
 Status rename_path(const std::string& from, const std::string& to) {
@@ -316,9 +327,7 @@ Status rename_or_swap(const std::string& from, const std::string& to, bool* swap
   return rename_path(aside, from);
 }
 
-std::string aside_path(const std::string& path) {
-  return join_path(parent_path(path), cat('.', fs::path(path).filename().string(), kAsideEnd));
-}
+std::string aside_path(const std::string& path) { return hidden_path(path, kAsideEnd); }
 
 std::string directory_or_aside(const std::string& path) {
   std::string aside = aside_path(path);

@@ -77,6 +77,7 @@ Result<Digest> checksum_of(const File& file, uint64_t size);
 std::string join_path(const std::string& directory, std::string_view name);
 std::string parent_path(const std::string& path);
 bool path_exists(const std::string& path);
+bool is_directory(const std::string& path);  // or leads to one
 // The path exists, but this process has no permission to read it.
 bool is_locked(const std::string& path);
 
@@ -90,6 +91,10 @@ Status replace_text(const std::string& path, std::string_view text);
 // The path at which a new file replaces `path`: the target of links if it is a file or does not
 // exist. Other kinds are refused, because replacing a device would remove it for all processes.
 Result<std::string> place_for_file(const std::string& path);
+
+// "DIR/.NAME.tmp", where a file is written before it gets its name. Removes what a crash left
+// there.
+Result<std::string> temporary_path(const std::string& path);
 
 Status rename_path(const std::string& from, const std::string& to);
 // Renames directory `from` to `to`. If `to` is an existing directory, it is at `from` afterwards

@@ -1,5 +1,3 @@
-#include <filesystem>
-
 #include "base/text.h"
 #include "io/safetensors.h"
 
@@ -23,10 +21,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given,
   if (const uint64_t most = SafetensorsLimits().header_bytes; text.size() - 8 > most)
     return Status(Code::invalid, cat(path, ": the header would have ", text.size() - 8,
                                      " bytes, expected at most ", most));
-  const std::string temporary = join_path(
-      parent_path(path), cat('.', std::filesystem::path(path).filename().string(), ".tmp"));
-  // The file of an earlier crash.
-  if (path_exists(temporary)) WEFT_TRY(remove_path(temporary));
+  WEFT_TRY_ASSIGN(const std::string temporary, temporary_path(path));
   WEFT_TRY_ASSIGN(out.file_, File::create(temporary));
   out.path_ = path;
   out.temporary_ = Temporary(temporary);

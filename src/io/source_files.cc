@@ -31,11 +31,6 @@ constexpr const char* kTokenizerFiles[] = {kTokenizerFile,
 constexpr size_t kMostBytes = size_t{1} << 28, kMostConfigBytes = size_t{1} << 20;
 constexpr size_t kDepth = 32;  // of a generation_config.json
 
-bool is_directory(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored);
-}
-
 Status copy(const std::string& from, const std::string& to) {
   if (!path_exists(from)) return {};
   WEFT_TRY_ASSIGN(const std::string bytes, read_text(from, kMostBytes));

@@ -205,8 +205,7 @@ std::string print_tokenizer(const TrainedBpe& bpe, size_t specials) {
 }
 
 Result<Tokenizer> open_tokenizer(const std::string& path) {
-  const bool directory = File::open_directory(path).ok();
-  const std::string file = directory ? join_path(path, "tokenizer.json") : path;
+  const std::string file = is_directory(path) ? join_path(path, "tokenizer.json") : path;
   WEFT_TRY_ASSIGN(const std::string text, read_text(file, kMostBytes));
   return parse_tokenizer(text).within(file);
 }
