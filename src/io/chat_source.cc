@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "base/fault.h"
 #include "base/text.h"
 #include "io/file.h"
 #include "io/strict_json.h"
@@ -16,8 +17,6 @@ constexpr size_t kMostBytes = size_t{16} << 20;
 constexpr size_t kDepth = 32;
 constexpr const char* kTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                    "pad_token", "cls_token", "mask_token"};
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 const Json* member(const Json& object, const std::string& key) {
   const auto at = object.members().find(key);

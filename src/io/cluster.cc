@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/fault.h"
 #include "base/text.h"
 #include "io/file.h"
 #include "io/strict_json.h"
@@ -15,8 +16,6 @@ namespace {
 constexpr uint64_t kFormat = 1;
 constexpr uint64_t kMostRanks = 1 << 20;
 constexpr size_t kMostBytes = size_t{1} << 26;
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 Status read_link(Fields& fields, ClusterLink& out) {
   if (fields.has("latency")) WEFT_TRY(fields.real("latency", out.latency));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/fault.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "io/file.h"
@@ -14,8 +15,6 @@ namespace weft {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 34;  // of a file
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;

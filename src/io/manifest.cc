@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/fault.h"
 #include "base/text.h"
 #include "io/names.h"
 #include "io/strict_json.h"
@@ -12,8 +13,6 @@ namespace weft {
 namespace {
 
 constexpr uint64_t kFormat = 1;
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 // The digest of the compact text of the value: white
 // space in the file is ignored.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/fault.h"
 #include "base/text.h"
 #include "io/config_fields.h"
 #include "io/rotation_config.h"
@@ -11,8 +12,6 @@
 namespace weft {
 
 namespace {
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 Result<const Architecture*> architecture_of(ConfigFields& config) {
   const Json* type = config.find("model_type");

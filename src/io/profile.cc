@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/fault.h"
 #include "base/text.h"
 #include "io/checkpoint_names.h"
 #include "io/file.h"
@@ -14,8 +15,6 @@ namespace {
 
 constexpr uint64_t kFormat = 1;
 constexpr size_t kMostBytes = size_t{1} << 28;
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 Status read_node(const Json& value, size_t index, ProfileNode& out) {
   const std::string where = cat("node ", index, ": ");

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/fault.h"
 #include "base/plain_math.h"
 #include "base/text.h"
 
@@ -11,8 +12,6 @@ namespace weft {
 namespace {
 
 constexpr const char* kOriginal = "original_max_position_embeddings";
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 // A number of the object. The types of rotations that have it; empty: all.
 struct RotaryNumber {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/fault.h"
 #include "base/text.h"
 #include "io/safetensors.h"
 
@@ -48,8 +49,6 @@ std::string_view file_dtype(DType dtype) {
   }
   return "";
 }
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 // Receives the events of nlohmann's parser. Each handler returns whether to continue; `status`
 // keeps the first error.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/fault.h"
 #include "base/text.h"
 #include "io/strict_json.h"
 
@@ -12,8 +13,6 @@ namespace {
 
 constexpr const char *kPrompt = "prompt", *kCompletion = "completion", *kMessages = "messages",
                      *kRole = "role", *kContent = "content";
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 Result<std::vector<ChatMessage>> messages_of(const Json& object) {
   const Json& list = object.members().at(kMessages);

@@ -3,14 +3,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/fault.h"
 #include "base/text.h"
 #include "io/names.h"
 
 namespace weft {
 
 namespace {
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 // The found value: a number as it is, otherwise its kind.
 std::string found(const Json& value) {

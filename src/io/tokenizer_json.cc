@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/fault.h"
 #include "base/text.h"
 #include "io/file.h"
 #include "io/tokenizer_stages.h"
@@ -12,8 +13,6 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{256} << 20;
 constexpr size_t kMostValues = size_t{1} << 20;  // besides the vocabulary and the merges
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 // "vocab": {TOKEN: ID, ...}
 class VocabularyPart : public JsonPart {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/fault.h"
 #include "base/text.h"
 #include "text/oniguruma.h"
 
@@ -10,8 +11,6 @@ namespace weft {
 namespace {
 
 constexpr size_t kMostStages = 64;
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 // Reads the object of one stage, whose key "type" names its kind.
 struct Stage {

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "base/fault.h"
 #include "base/text.h"
 #include "text/unicode.h"
 
 namespace weft {
 
 namespace {
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 

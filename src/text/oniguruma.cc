@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/fault.h"
 #include "base/text.h"
 
 namespace weft {
@@ -13,8 +14,6 @@ namespace {
 constexpr const char* kSpace = R"(\x{09}-\x{0d}\x{85}\p{Z})";
 constexpr const char* kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 constexpr const char* kHex = "0-9A-Fa-f";
-
-Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }

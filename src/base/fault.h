@@ -1,0 +1,13 @@
+// The error of data that does not have its form.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+
+namespace weft {
+
+inline Status fault(std::string text) { return Status(Code::data, std::move(text)); }
+
+}  // namespace weft
