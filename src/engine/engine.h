@@ -77,8 +77,7 @@ class Engine {
     MicroBatches micro_batches;
     bool has(int32_t micro_batch) const { return micro_batches.has(micro_batch); }
   };
-  // The edges of an action in Table::uses: those it
-  // waits for, posts and frees.
+  // The edges of an action in Table::uses: those it waits for, posts and frees.
   struct Span {
     int32_t waits, gathers, posts, frees, sums, end;
     bool update;     // an action of kind O, or a job of its update

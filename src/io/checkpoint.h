@@ -89,8 +89,7 @@ class Checkpoint {
   // The reason why it is not the one that `latest` names, with the name of each damaged one; empty
   // if it is.
   const std::string& warning() const { return warning_; }
-  // In the order in which they were written. compare_tensors compares
-  // them with those of a model.
+  // In the order in which they were written. compare_tensors compares them with those of a model.
   const std::vector<TensorSpec>& model() const { return tensors_[0]; }
   const std::vector<TensorSpec>& optimizer() const { return tensors_[1]; }
 

@@ -14,8 +14,7 @@ namespace {
 
 constexpr uint64_t kFormat = 1;
 
-// The digest of the compact text of the value: white
-// space in the file is ignored.
+// The digest of the compact text of the value: white space in the file is ignored.
 Digest checksum_of(const Json& body) {
   const std::string text = body.dump();
   return hash_bytes(text.data(), text.size());

@@ -40,8 +40,7 @@ struct Manifest {
 // Fails for text that is not UTF-8.
 Result<std::string> print_manifest(const Manifest& manifest);
 enum class Checksum : uint8_t { check, ignore };
-// Refuses a wrong checksum, duplicate and unknown keys, file names
-// in other directories, and a
+// Refuses a wrong checksum, duplicate and unknown keys, file names in other directories, and a
 // tensor or a file that occurs twice. Fuzzers ignore checksums, which they cannot guess.
 Result<Manifest> parse_manifest(std::string_view text, Checksum checksum = Checksum::check);
 

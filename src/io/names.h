@@ -1,5 +1,4 @@
-// Checks of the names of tensors and files,
-// and comparison of two lists.
+// Checks of the names of tensors and files, and comparison of two lists.
 #pragma once
 
 #include <string>

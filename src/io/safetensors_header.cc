@@ -1,5 +1,4 @@
-// The header of safetensors files: JSON is read as a stream of
-// events, because a tree would hide
+// The header of safetensors files: JSON is read as a stream of events, because a tree would hide
 // duplicate keys and the form of numbers, and to check the limits before memory is allocated.
 #include <algorithm>
 #include <array>

@@ -16,8 +16,7 @@ std::string found(const Json& value) {
   return value.is_number() ? value.dump() : value.type_name();
 }
 
-// Builds the value, but refuses duplicate keys, which a tree
-// would hide, and too many levels.
+// Builds the value, but refuses duplicate keys, which a tree would hide, and too many levels.
 class StrictBuilder {
  public:
   explicit StrictBuilder(const JsonLimits& limits) : limits_(limits) {}

@@ -70,8 +70,7 @@ inline uint32_t piece_length(uint64_t total, uint32_t piece) {
 void encode_header(const FrameHeader& header, std::span<const std::byte> payload,
                    std::span<std::byte, kHeaderBytes> out);
 
-// Checks lengths, magic, major version, both checks, kind, flags and
-// the piece; `payload` is the
+// Checks lengths, magic, major version, both checks, kind, flags and the piece; `payload` is the
 // rest of the frame. Errors have Code::protocol and contain what was expected and found.
 Result<FrameHeader> decode_frame(std::span<const std::byte> frame,
                                  std::span<const std::byte>* payload);

@@ -13,8 +13,7 @@
 
 namespace weft {
 
-// The sections that must be equal on both ends; if one differs,
-// the link is refused with its name.
+// The sections that must be equal on both ends; if one differs, the link is refused with its name.
 struct Identity {
   uint32_t incarnation = 0;
   std::string version;  // of weft

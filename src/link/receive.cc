@@ -33,8 +33,7 @@ void Link::received(Lane lane, std::span<const std::byte> frame, LinkTime now,
   if (status.ok() || !live()) return;
   if (status.code() != Code::peer)
     return fail(of_peer(status.code(), Cause::protocol, status.text()), now, effects);
-  // The two ends differ. The higher rank is refused, so that
-  // both ends name the same one.
+  // The two ends differ. The higher rank is refused, so that both ends name the same one.
   Origin refused = of_peer(Code::peer, Cause::refused, status.text());
   if (self_ > peer_) {
     refused.rank = self_;

@@ -1,5 +1,4 @@
-// Check before each use of a library that ends the process
-// if there is no free descriptor.
+// Check before each use of a library that ends the process if there is no free descriptor.
 #pragma once
 
 #include <string>

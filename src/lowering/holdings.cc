@@ -125,8 +125,7 @@ Shapes::Shapes(const Model& model, const PlanConfig& config, const Schedule& tra
       together_(most_together(train, config.micro_batches)) {
   for (NodeId n = 0; n < static_cast<NodeId>(model.nodes().size()); ++n) {
     inferred_[0].push_back(model.infer(n, config.micro_batch_size));
-    // Without a short micro-batch its shapes are not used, and an
-    // op need not support 0 samples.
+    // Without a short micro-batch its shapes are not used, and an op need not support 0 samples.
     inferred_[1].push_back(config.short_size > 0 ? model.infer(n, config.short_size)
                                                  : inferred_[0].back());
     const Node& node = model.node(n);

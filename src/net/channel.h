@@ -68,8 +68,7 @@ class Message {
 };
 
 // The frames of one lane that ZeroMQ has not accepted yet, oldest first. It keeps memory for the
-// maximum number of waiting frames of a link, so that a step
-// with a slow ZeroMQ does not allocate.
+// maximum number of waiting frames of a link, so that a step with a slow ZeroMQ does not allocate.
 class Outbox {
  public:
   static constexpr size_t kRoom = 128;

@@ -128,8 +128,7 @@ void Socket::encrypt_as(const SecretKey& own) {
   set(ZMQ_CURVE_SERVER, 1);
   set_key(ZMQ_CURVE_SECRETKEY, own.bytes());
   zmq_setsockopt(socket_, ZMQ_ZAP_DOMAIN, kZapDomain, std::strlen(kZapDomain));
-  // Without an authenticator, no peer may connect. Not every build
-  // of ZeroMQ has the option.
+  // Without an authenticator, no peer may connect. Not every build of ZeroMQ has the option.
   const int enforced = 1;
   zmq_setsockopt(socket_, kZapEnforceDomain, &enforced, sizeof enforced);
   set_most(kMaxFrame + kCurveBytes);

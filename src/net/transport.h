@@ -1,7 +1,6 @@
 // A transport moves whole frames between this process and its peers. It runs on the loop thread.
 // None of its functions blocks, except that listen() and dial() resolve host names. Frames of a
-// lane arrive whole and in order while a connection lasts. A lost
-// connection is reported and is not
+// lane arrive whole and in order while a connection lasts. A lost connection is reported and is not
 // repeated. Every transport passes tests/net/conformance.
 //
 // Connections and listeners are destroyed before their transport, the transport before its loop: on
@@ -59,8 +58,7 @@ class Connection {
   virtual const std::string& peer() const = 0;
   // The public key that the peer has proved to own; null without encryption.
   virtual const PublicKey* key() const = 0;
-  // For a dialed connection that is not connected yet: the result
-  // of the last try, or empty.
+  // For a dialed connection that is not connected yet: the result of the last try, or empty.
   virtual const std::string& trouble() const = 0;
 };
 

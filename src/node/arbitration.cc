@@ -25,8 +25,7 @@ void RankNode::accuse(Peer& peer) {
   if (accusation_.of >= 0) return;  // one report is enough
   Origin origin = peer.origin;
   if (origin.rank == rank_) {
-    // The other end reports this rank as lost. If rank 0 does
-    // not answer, the other end is lost.
+    // The other end reports this rank as lost. If rank 0 does not answer, the other end is lost.
     origin.rank = peer.rank;
     origin.process = peer.link.peer_process();
     origin.activity = peer.link.peer_activity();

@@ -1,6 +1,5 @@
 // The part of one rank in a step: its engine, the controller on rank 0, and the routes of its
-// edges. Only this class maps effects to ranks, and messages to
-// the engine or the controller. Links
+// edges. Only this class maps effects to ranks, and messages to the engine or the controller. Links
 // carry the messages: sockets (node.h), memory (runtime/local.h) or the simulator (sim/sim.h).
 #pragma once
 

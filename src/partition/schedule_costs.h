@@ -17,8 +17,7 @@ ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config,
 void add_bytes(const Model& model, const PlanConfig& config, const std::vector<size_t>& first,
                RunBytes& bytes, ScheduleCosts& out);
 
-// The same for ranks of these speeds, if rank r
-// has stage r only; otherwise unchanged.
+// The same for ranks of these speeds, if rank r has stage r only; otherwise unchanged.
 ScheduleCosts at_speeds(ScheduleCosts costs, const std::vector<double>& speeds);
 
 // Number of slots in addition to those that a stage holds, so that throughput does not depend on

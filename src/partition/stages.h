@@ -1,5 +1,4 @@
-// The stage of each node of a model. partition.h itself only
-// knows indexes and costs of nodes.
+// The stage of each node of a model. partition.h itself only knows indexes and costs of nodes.
 #pragma once
 
 #include "partition/partition.h"

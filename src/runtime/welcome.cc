@@ -13,8 +13,7 @@ namespace weft {
 
 namespace {
 
-// Different versions of weft may compute different bits, so links compare the
-// version.
+// Different versions of weft may compute different bits, so links compare the version.
 constexpr const char* kVersion = WEFT_VERSION_TEXT;
 
 void write_digest(ByteWriter& out, const Digest& digest) {

@@ -1,8 +1,7 @@
 // Generators whose ranks have stages r, r + p, r + 2p, ... ("chunks"): a micro-batch passes all
 // ranks once per chunk.
 //
-// Micro-batches pass in groups of g: a group passes chunk 0, then
-// chunk 1, and so on; backward, the
+// Micro-batches pass in groups of g: a group passes chunk 0, then chunk 1, and so on; backward, the
 // last chunk is first. All ranks run forwards in the same order and backwards in the same order;
 // only the lag of the backwards differs.
 //

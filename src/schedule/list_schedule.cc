@@ -148,8 +148,7 @@ class Clock {
 
   const std::vector<RankTime>& ranks() const { return ranks_; }
 
-  // The time at which the data of the next F or I of the
-  // rank has arrived; below 0: not known yet.
+  // The time at which the data of the next F or I of the rank has arrived; below 0: not known yet.
   double arrival(size_t r, Kind kind) const {
     const bool forward = kind == Kind::F, edge = forward ? r == 0 : r + 1 == ranks_.size();
     const int32_t k = forward ? ranks_[r].f : ranks_[r].i;
@@ -277,8 +276,7 @@ Clock played(const Costs& costs, const Schedule& schedule) {
   return clock;
 }
 
-// The maximum number of forwards between F and I under the limit,
-// at least that of the next rank.
+// The maximum number of forwards between F and I under the limit, at least that of the next rank.
 std::vector<int32_t> warm_ups(const Costs& costs, const std::vector<double>& wanted,
                               int32_t micro_batches) {
   std::vector<int32_t> out(wanted.size());

@@ -11,8 +11,7 @@
 
 namespace weft {
 
-// The sizes that a generator uses. All other sizes are
-// refused, so that none is ignored.
+// The sizes that a generator uses. All other sizes are refused, so that none is ignored.
 struct Form {
   std::string_view name;  // as in schedules.def, which says how many stages a rank has
   int32_t kinds = 2;      // actions per stage and micro-batch
@@ -27,8 +26,7 @@ Status check_sizes(const ScheduleSizes& sizes, int32_t chunks, int32_t kinds);
 // Chunks are stages / ranks.
 Result<Schedule> begin_schedule(const Form& form, const ScheduleSizes& sizes);
 
-// A micro-batch in one of the stages of the rank, and its
-// turn in the order of the rank.
+// A micro-batch in one of the stages of the rank, and its turn in the order of the rank.
 struct Item {
   int64_t turn = 0;
   int32_t stage = 0, micro_batch = 0;

@@ -1,7 +1,6 @@
 // Generators that fold the stages into a V: rank r has stages r and 2p-1-r, so that the first and
 // the last stage share rank 0 and a micro-batch turns round on rank p-1 without a message. Both are
-// lists of steps for at least as many micro-batches as fill the
-// V. If there are fewer, the actions
+// lists of steps for at least as many micro-batches as fill the V. If there are fewer, the actions
 // of the missing ones are left out, which does not affect the other arrows.
 #include <algorithm>
 

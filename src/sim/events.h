@@ -20,8 +20,7 @@ struct SimEvent {
   int32_t extra = -1;  // position of the value or message
 };
 
-// A radix heap. Time never decreases, so that an event is sorted
-// only by the highest bit in which
+// A radix heap. Time never decreases, so that an event is sorted only by the highest bit in which
 // its time differs from now: this bit is its heap. When the lowest heap is next, its first time
 // becomes now, and its events move to lower heaps. Events of one time are always in one heap and
 // keep their order. Doubles that are not negative are in the order of their bits.

@@ -107,8 +107,7 @@ class SequentialReference {
   Outcome step(const StepDescriptor& step);
   // The updates of a segment, one after another. Update b changes the result of the update before
   // it by a gradient for which each node used the weights of `delay_of_node` updates earlier, but
-  // not earlier than the start of the segment. The parameters of a
-  // node with r replicas change once
+  // not earlier than the start of the segment. The parameters of a node with r replicas change once
   // per r updates, by the mean of their gradients; its delay counts these rounds.
   Outcome segment(const StepDescriptor& step, std::span<const int32_t> delay_of_node,
                   std::span<const int32_t> replicas_of_node);

@@ -67,8 +67,7 @@ class Sim {
   ~Sim();
 
   void keep_spans() { keep_spans_ = true; }
-  // Errors: an event that an engine refused, or a deadlock
-  // with what every rank waits for.
+  // Errors: an event that an engine refused, or a deadlock with what every rank waits for.
   Result<SimStep> step(const StepDescriptor& step);
   const DigestWorker& worker(int32_t rank) const { return workers_[static_cast<size_t>(rank)]; }
 
