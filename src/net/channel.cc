@@ -18,14 +18,6 @@ constexpr int64_t kOtherLaneMs = 50, kMostOtherLaneMs = 1000;
 // The time to wait for a peer that does not read, to send it the end of the connection.
 constexpr int64_t kByeMs = 1000;
 
-// A message of the transport: a fixed text, and the data after it.
-bool compose(Message& message, std::string_view words, std::span<const std::byte> rest = {}) {
-  if (!message.allocate(words.size() + rest.size())) return false;
-  std::memcpy(message.bytes().data(), words.data(), words.size());
-  if (!rest.empty()) std::memcpy(message.bytes().data() + words.size(), rest.data(), rest.size());
-  return true;
-}
-
 // The data after the text. False: it has another size.
 template <typename T>
 bool read_rest(std::span<const std::byte> message, std::string_view words, T& out) {
@@ -57,6 +49,13 @@ class Handle final : public Connection {
 
 std::unique_ptr<Connection> make_connection(std::shared_ptr<Channel> channel) {
   return std::make_unique<Handle>(std::move(channel));
+}
+
+bool Message::compose(std::string_view words, std::span<const std::byte> rest) {
+  if (!allocate(words.size() + rest.size())) return false;
+  std::memcpy(bytes().data(), words.data(), words.size());
+  if (!rest.empty()) std::memcpy(bytes().data() + words.size(), rest.data(), rest.size());
+  return true;
 }
 
 int Message::send(void* socket, int flags) {
@@ -108,7 +107,7 @@ bool Outbox::build(Frame& frame, Slab* slab) {
     std::memcpy(slot + kHeaderBytes, frame.payload.data(), frame.payload.size());
     const std::array<uint32_t, 2> place = {
         slab->index_of(slot), static_cast<uint32_t>(kHeaderBytes + frame.payload.size())};
-    frame.built = compose(frame.message, kSlabFrame, std::as_bytes(std::span(place)));
+    frame.built = frame.message.compose(kSlabFrame, std::as_bytes(std::span(place)));
     return frame.built;
   }
   if (!frame.message.allocate(kHeaderBytes + frame.payload.size())) return false;
@@ -140,7 +139,7 @@ void Channel::send(int lane, std::span<const std::byte> header, std::span<const 
 
 void Channel::say(int lane, std::string_view words, std::span<const std::byte> rest) {
   Outbox::Frame frame;
-  if (!compose(frame.message, words, rest)) return fail("out of memory for a frame");
+  if (!frame.message.compose(words, rest)) return fail("out of memory for a frame");
   frame.built = true;
   out_[static_cast<size_t>(lane)].push(std::move(frame));
 }
@@ -235,23 +234,23 @@ void Channel::after_wake() {
   const bool all_read = read();
   if (state_ == State::gone) return;
   flush();
-  tell_sent();
+  report_sent();
   if (state_ == State::closing) {
     if ((!waits(0) && !waits(1)) || expired_)
       finish(std::max<int64_t>(deadline_ - group_->loop().now_ms(), 0));
     return;
   }
-  if (all_read) tell_loss();
+  if (all_read) report_loss();
 }
 
-void Channel::tell_sent() {
+void Channel::report_sent() {
   // The owner may send again, which adds to the list, or destroy the connection.
   for (size_t i = 0; i < sent_.size(); ++i)
     if (events() != nullptr) events()->sent(sent_[i]);
   sent_.clear();
 }
 
-void Channel::tell_loss() {
+void Channel::report_loss() {
   const bool both = lost_[0] && lost_[1];
   if (!both && !(expired_ && (lost_[0] || lost_[1]))) return;
   Connection::Events* events = events_;

@@ -1,8 +1,8 @@
 // The common part of dialed and accepted connections: two lanes with frames that wait to be sent,
 // and the end of the connection.
 //
-//   connecting ──► open ──► lost (one lane is gone: the other may bring more, and say why) ──► told
-//                    └────► closing (what waits may leave, until a deadline) ──► gone
+//   connecting ──► open ──► lost (one lane: the other may bring more, and the reason) ──► gone
+//                    └────► closing (waiting frames are sent, until a deadline) ──► gone
 #pragma once
 
 #include <zmq.h>
@@ -21,13 +21,13 @@
 namespace weft {
 
 // Messages of the transport itself are shorter than a header, which distinguishes them.
-//   dialer, each lane:    hello               listener, once both lanes said it: accepted
-//   both, each lane:      bye, after the last frame (ZeroMQ cannot close one connection of a
-//   listening socket, so the listener says it;
-//                         and who hears it knows that the other lane may have more to come)
+//   dialer, each lane:    hello
+//   listener, each lane:  accepted, when both lanes have sent hello
+//   both, each lane:      bye, after the last frame: ZeroMQ cannot close one connection of a
+//                         listening socket, and the other lane may have more frames
 //   either, data lane:    slab offer, before the first large payload; the peer answers with slab
-//   taken or slab refused; once it is taken,
-//                         slab frame in the place of a frame that lies in a slot of the slab
+//                         taken or slab refused. Then a slab frame stands for a frame that lies in
+//                         a slot of the slab
 constexpr std::string_view kHello = "weft-hello-1", kAccepted = "weft-accepted-1",
                            kBye = "weft-bye-1";
 constexpr std::string_view kSlab = "weft-slab-", kSlabOffer = "weft-slab-offer-1",
@@ -50,6 +50,8 @@ class Message {
     zmq_msg_init(&message_);
     return false;
   }
+  // A message of the transport: a fixed text, and the data after it. False: out of memory.
+  bool compose(std::string_view words, std::span<const std::byte> rest = {});
   std::span<std::byte> bytes() {
     return {static_cast<std::byte*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)};
   }
@@ -140,9 +142,7 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   bool is_live() const { return state_ == State::open || state_ == State::connecting; }
   bool is_gone() const { return state_ == State::gone; }
   PollGroup& group() { return *group_; }
-  Connection::Events* events() {
-    return state_ == State::open || state_ == State::connecting ? events_ : nullptr;
-  }
+  Connection::Events* events() { return is_live() ? events_ : nullptr; }
   void say(int lane, std::string_view words, std::span<const std::byte> rest = {});
   void deliver(int lane, std::span<const std::byte> frame);
   // False: the message is not about shared memory.
@@ -159,8 +159,8 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   void take_slab_frame(int lane, std::span<const std::byte> message);
   void flush();
   void end_lane(int lane, const std::string& why);
-  void tell_sent();
-  void tell_loss();
+  void report_sent();
+  void report_loss();
   void begin_closing(int64_t linger_ms);
   void finish(int64_t linger_ms);
   void wake_in(int64_t ms);

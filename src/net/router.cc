@@ -200,10 +200,7 @@ void Router::refuse_frame(int descriptor) {
   const auto at = std::find_if(lines_.rbegin(), lines_.rend(),
                                [&](const Line& l) { return l.descriptor == descriptor; });
   if (at == lines_.rend()) return;
-  const auto text = [](Message& m) {
-    return std::string_view(reinterpret_cast<const char*>(m.bytes().data()), m.bytes().size());
-  };
-  const std::string_view id = text(id_), frame = text(message_);
+  const std::string_view id = id_.text(), frame = message_.text();
   // ZeroMQ makes names that begin with a zero byte for connections without a name; then the
   // received bytes are more useful.
   const bool named = !id.empty() && id[0] != 0;
@@ -277,11 +274,7 @@ bool Router::read_frame(size_t* bytes) {
 void Router::greet(const Nonce& nonce, int lane, int descriptor, Message& hello) {
   if (!accepting_) {
     Message bye;
-    const auto text = kBye;
-    if (bye.allocate(text.size())) {
-      std::memcpy(bye.bytes().data(), text.data(), text.size());
-      transmit(nonce, lane, bye);
-    }
+    if (bye.compose(kBye)) transmit(nonce, lane, bye);
     return;
   }
   // Descriptors are reused. The events of the monitor up to here are about earlier connections with
