@@ -8,8 +8,6 @@ using namespace weft::api;
 
 namespace {
 
-NodeId node_of(weft_value value) { return static_cast<NodeId>(value.id - 1); }
-
 struct NewParam {
   const char* suffix;
   Shape shape;
@@ -38,7 +36,7 @@ Status add_with_params(Model& m, const char* name, const char* op_name, const At
     ids.push_back(id);
   }
   WEFT_TRY_ASSIGN(const NodeId id, m.add_node(name, op, attrs, {&in, 1}, ids));
-  out.id = static_cast<uint32_t>(id) + 1;
+  out = to_value(id);
   return {};
 }
 

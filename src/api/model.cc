@@ -11,9 +11,6 @@ namespace {
 
 // Handles are ids plus one, so that 0 is invalid. They are converted unsigned, because an invalid
 // handle may be any number.
-NodeId node_of(weft_value value) { return static_cast<NodeId>(value.id - 1); }
-ParamId param_of(weft_param param) { return static_cast<ParamId>(param.id - 1); }
-
 Result<InitKind> init_kind(weft_init init) {
   switch (init) {
     case WEFT_INIT_ZEROS: return InitKind::zeros;
@@ -116,7 +113,7 @@ weft_status weft_model_add_input(weft_model* model, const char* name, const weft
     WEFT_TRY_ASSIGN(const Desc desc, to_desc(sample).within(cat("input '", name, "'")));
     WEFT_TRY_ASSIGN(const NodeId id,
                     model->model->add_input(name, desc, flags & WEFT_INPUT_WANT_GRAD));
-    out->id = static_cast<uint32_t>(id) + 1;
+    *out = to_value(id);
     return {};
   });
 }
@@ -139,7 +136,7 @@ weft_status weft_model_add_param(weft_model* model, const char* name, const weft
               "': ", init == WEFT_INIT_NORMAL ? "standard deviation" : "first value", " is ", value,
               ", expected ", init == WEFT_INIT_NORMAL ? "a finite f32 from 0" : "a finite f32"));
     WEFT_TRY_ASSIGN(const ParamId id, model->model->add_param(name, inner.shape, {kind, value}));
-    out->id = static_cast<uint32_t>(id) + 1;
+    *out = to_param(id);
     return {};
   });
 }
@@ -163,7 +160,7 @@ Status weft::api::add_node(weft_model* model, const weft_node_config* config, we
   for (uint32_t i = 0; i < c.n_params; ++i) params.push_back(param_of(c.params[i]));
   WEFT_TRY_ASSIGN(const NodeId id,
                   model->model->add_node(c.name ? c.name : "", op, attrs, in, params));
-  out->id = static_cast<uint32_t>(id) + 1;
+  *out = to_value(id);
   return {};
 }
 

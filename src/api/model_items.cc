@@ -11,7 +11,7 @@ weft_item item_of(const Model& model, NodeId id) {
   weft_item out = {};
   out.name = node.name.c_str();
   out.op = node.is_input() ? nullptr : node.op->name().data();
-  out.value.id = static_cast<uint32_t>(id) + 1;
+  out.value = to_value(id);
   out.desc = from_desc(model.desc(id, 1));
   return out;
 }
@@ -20,7 +20,7 @@ weft_item item_of_param(const Model& model, ParamId id) {
   const Param& param = model.param(id);
   weft_item out = {};
   out.name = param.name.c_str();
-  out.param.id = static_cast<uint32_t>(id) + 1;
+  out.param = to_param(id);
   out.desc = from_desc({DType::f32, param.shape});
   return out;
 }
@@ -68,7 +68,7 @@ weft_status weft_model_shape(const weft_model* model, weft_value value, int64_t 
       return Status(Code::invalid, cat("value ", value.id, " is not a value of this model"));
     if (samples < 1)
       return Status(Code::invalid, cat("samples is ", samples, ", expected 1 or more"));
-    const auto node = static_cast<NodeId>(value.id - 1);
+    const auto node = node_of(value);
     const Desc one = m.desc(node, 1);
     if (samples > INT64_MAX / std::max<int64_t>(static_cast<int64_t>(one.bytes()), 1))
       return Status(Code::invalid, cat(samples, " samples of ", one.text(),
