@@ -367,7 +367,7 @@ typedef struct weft_item {
   const char *op;     /**< of a node or output; else NULL */
   weft_value value;   /**< of an input, node or output; else 0 */
   weft_param param;   /**< of a parameter; else 0 */
-  weft_desc desc;     /**< of one sample */
+  weft_desc desc;     /**< of one sample; of a node, in a model with axes: of the piece at a coordinate */
 } weft_item;
 
 /** Describes item `index` of a kind, from 0 in the order in which they were added, or returns WEFT_ENOENT. Thread: owner. */

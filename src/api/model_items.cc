@@ -6,13 +6,13 @@ using namespace weft::api;
 
 namespace {
 
-weft_item item_of(const Model& model, NodeId id) {
+weft_item item_of(const Model& model, NodeId id, weft_item_kind kind) {
   const Node& node = model.node(id);
   weft_item out = {};
   out.name = node.name.c_str();
   out.op = node.is_input() ? nullptr : node.op->name().data();
   out.value = to_value(id);
-  out.desc = from_desc(model.desc(id, 1));
+  out.desc = from_desc(kind == WEFT_ITEM_NODE ? model.desc(id, 1) : model.whole_desc(id));
   return out;
 }
 
@@ -53,7 +53,7 @@ weft_status weft_model_describe(const weft_model* model, weft_item_kind kind, ui
     }
     const std::vector<NodeId> nodes = nodes_of(m, kind);
     if (index >= nodes.size()) return Status(Code::not_found, "no such node");
-    fill_result(out, item_of(m, nodes[index]));
+    fill_result(out, item_of(m, nodes[index], kind));
     return {};
   });
 }

@@ -97,7 +97,7 @@ Result<Access> access(const weft_run& run, const char* name, weft_part part,
 Status read_input_grad(weft_run& run, NodeId input, weft_tensor& tensor) {
   Desc expected = run.run->plan().model->node(input).one.out;
   const Desc& found = tensor.desc;
-  if (found.shape.rank == expected.shape.rank) expected.shape[0] = found.shape[0];
+  if (found.shape.rank > 0) expected.shape[0] = found.shape[0];  // samples
   if (!(found == expected))
     return Status(Code::invalid, cat("gradient of input '", run.run->plan().model->node(input).name,
                                      "' is ", expected.text(), ", the tensor ", found.text()));

@@ -281,6 +281,28 @@ TEST(Axes, TargetsThatAreCutGiveTheLossOfTheWhole) {
 }
 
 // A collective that only passes a value on has no node of its own at a coordinate.
+TEST(Axes, InputsAndTheirGradientsAreWhole) {
+  const ModelPtr model = new_model();
+  Error err;
+  ASSERT_EQ(add_axis(model, "wide", 2, err), WEFT_OK) << err.text;
+  const weft_value x = add_input(model, "x", {1, 6}, WEFT_INPUT_WANT_GRAD),
+                   y = add_input(model, "y", {1, 6});
+  for (const weft_value input : {x, y}) {
+    ASSERT_EQ(weft_model_cut_input(model.get(), input, 1, "wide", 0, &err), WEFT_OK) << err.text;
+  }
+  add_node(model, "mse", {x, y});
+  weft_item item = sized<weft_item>();
+  ASSERT_EQ(weft_model_describe(model.get(), WEFT_ITEM_INPUT, 0, &item), WEFT_OK);
+  EXPECT_EQ(item.desc.dims[1], 6);
+  const RunPtr run = start(model, plan_config(1, 1, 2));
+  const TensorPtr in = noise({2, 6});
+  step(run, {in.get(), in.get()}, WEFT_NO_UPDATE);
+  EXPECT_EQ(read(run, "x", WEFT_GRAD, {2, 6}), std::vector<float>(12, 0));
+  const TensorPtr flat = zeros({12});
+  expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, flat.get(), &err), err, WEFT_EINVAL,
+               {"gradient of input 'x' is f32[12,6], the tensor f32[12]"});
+}
+
 TEST(Axes, OutputsMayBeTheSameValue) {
   const ModelPtr model = new_model();
   Error err;
@@ -294,6 +316,11 @@ TEST(Axes, OutputsMayBeTheSameValue) {
     ASSERT_EQ(weft_model_add_output(model.get(), output, &err), WEFT_OK) << err.text;
   }
   ASSERT_EQ(weft_model_cut_output(model.get(), dropped, 1, "wide", 0, &err), WEFT_OK) << err.text;
+  weft_item item = sized<weft_item>();
+  ASSERT_EQ(weft_model_describe(model.get(), WEFT_ITEM_OUTPUT, 2, &item), WEFT_OK);
+  EXPECT_EQ(item.desc.dims[1], 6) << "an output is described as it is delivered";
+  ASSERT_EQ(weft_model_describe(model.get(), WEFT_ITEM_NODE, 2, &item), WEFT_OK);
+  EXPECT_EQ(item.desc.dims[1], 3);
   for (const std::vector<weft_axis>& axes : {std::vector<weft_axis>{}, {{"wide", 2, 0}}}) {
     weft_plan_config config = plan_config(1, 1, 2);
     config.axes = axes.data();

@@ -546,7 +546,7 @@ pub struct weft_item {
     pub value: weft_value,
     /// of a parameter; else 0
     pub param: weft_param,
-    /// of one sample
+    /// of one sample; of a node, in a model with axes: of the piece at a coordinate
     pub desc: weft_desc,
 }
 
