@@ -26,8 +26,31 @@ Result<Recompute> parse_recompute(std::string_view text) {
       cat("recompute is '", text, "', expected none, stage, every:N (N nodes, 1 or more) or auto"));
 }
 
+namespace {
+
+// Whether the backward of each micro-batch directly follows its forward, so that the activations of
+// one micro-batch at a time are kept in any case.
+std::vector<bool> turn_at_once(const Schedule& schedule) {
+  std::vector<bool> out(static_cast<size_t>(schedule.stages), true);
+  for (const auto& row : schedule.rows)
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (row[i].kind != Kind::F) continue;
+      const bool turns = i + 1 < row.size() && row[i + 1].stage == row[i].stage &&
+                         row[i + 1].micro_batch == row[i].micro_batch;
+      if (!turns) out[static_cast<size_t>(row[i].stage)] = false;
+    }
+  return out;
+}
+
+}  // namespace
+
 std::vector<int32_t> segments_of(const Recompute& recompute, const Schedule& schedule) {
   std::vector<int32_t> out(static_cast<size_t>(schedule.stages), recompute.every);
+  if (recompute.kind == Recompute::Kind::stage) {
+    const std::vector<bool> keep = turn_at_once(schedule);
+    for (size_t s = 0; s < out.size(); ++s)
+      if (keep[s]) out[s] = 0;
+  }
   for (const auto& row : schedule.rows)
     for (const Action& action : row)
       if (int32_t& segment = out[static_cast<size_t>(action.stage)];

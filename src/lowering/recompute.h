@@ -17,8 +17,8 @@ struct Recompute {
 // "none", "stage", "every:N" or "auto".
 Result<Recompute> parse_recompute(std::string_view text);
 
-// Forward calls per segment for each stage, 0: keeps everything. A stage with an R in the schedule
-// recomputes in any case.
+// Forward calls per segment for each stage, 0: keeps everything, as a stage of Kind::stage does
+// where it saves no memory. A stage with an R in the schedule recomputes in any case.
 std::vector<int32_t> segments_of(const Recompute& recompute, const Schedule& schedule);
 
 // Adds an R before each I or B of the stages that recompute (`again`, per stage) and have no R yet.

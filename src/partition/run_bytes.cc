@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "lowering/recompute.h"
 #include "partition/schedule_costs.h"
 #include "tensor/byte_count.h"
 
@@ -36,8 +35,8 @@ Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, co
                     weight_versions(train, config.vertical_sync));
     for (size_t s = 0; s < stages; ++s) out.versions_[s] = versions[s].count;
   }
-  WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(config.recompute));
-  for (const int32_t calls : segments_of(recompute, train)) out.again_.push_back({calls});
+  WEFT_TRY_ASSIGN(out.recompute_, parse_recompute(config.recompute));
+  for (const int32_t calls : segments_of(out.recompute_, train)) out.again_.push_back({calls});
   std::vector<std::set<Kind>> kinds(stages);
   for (const auto& row : train.rows)
     for (const Action& action : row) kinds[static_cast<size_t>(action.stage)].insert(action.kind);
@@ -150,6 +149,10 @@ void RunBytes::index_calls(ModeInfo& mode) const {
 
 void RunBytes::set_order(Schedule train) {
   train_ = std::move(train);
+  if (recompute_.kind == Recompute::Kind::stage) {
+    const std::vector<int32_t> calls = segments_of(recompute_, train_);
+    for (size_t s = 0; s < calls.size(); ++s) again_[s] = {calls[s]};
+  }
   set_times();
 }
 

@@ -13,6 +13,7 @@
 
 #include "lowering/gradient_runs.h"
 #include "lowering/holdings.h"
+#include "lowering/recompute.h"
 #include "lowering/segments.h"
 #include "partition/balance.h"
 #include "partition/stages.h"
@@ -188,6 +189,7 @@ class RunBytes {
   std::vector<std::vector<ParamId>> params_;
   std::vector<std::vector<NodeId>> stateful_;
   std::vector<int32_t> versions_;  // per stage
+  Recompute recompute_;
   Again again_;
   std::vector<bool> split_;
   std::vector<size_t> turn_;              // per stage: its backward, in the row of its rank

@@ -105,14 +105,17 @@ Status check_shards(const Plan& plan, const Schedule& train) {
                                    plan.config.shard_ranks, " ranks that share it"));
 }
 
-// Per segment, as segments_of.
-Result<std::vector<int32_t>> again_of(const PlanConfig& config, const RunBytes::Again& chosen,
-                                      const Schedule& segmented) {
-  if (chosen.empty()) {
-    WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(config.recompute));
-    return segments_of(recompute, segmented);
-  }
+// Per segment, as segments_of. `train`: of the pipeline.
+Result<std::vector<int32_t>> again_of(const Plan& plan, const RunBytes::Again& chosen,
+                                      const Schedule& train) {
   std::vector<int32_t> out;
+  if (chosen.empty()) {
+    WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(plan.config.recompute));
+    const std::vector<int32_t> of_stages = segments_of(recompute, train);
+    for (const Segment& segment : plan.segments)
+      out.push_back(of_stages[static_cast<size_t>(segment.stage)]);
+    return out;
+  }
   for (const auto& stage : chosen) out.insert(out.end(), stage.begin(), stage.end());
   return out;
 }
@@ -137,8 +140,7 @@ Result<Draft> draft_of(Outline outline) {
   if (train.updates > 0) WEFT_TRY(choose_versions(plan, train));
   for (Mode m : kEveryMode) WEFT_TRY(make_mode(plan, m, train));
   place_parameters(plan);
-  WEFT_TRY_ASSIGN(const std::vector<int32_t> again,
-                  again_of(plan.config, outline.again, segmented));
+  WEFT_TRY_ASSIGN(const std::vector<int32_t> again, again_of(plan, outline.again, train));
   WEFT_TRY_ASSIGN(out.layout, lay_out_modes(plan, train, again));
   return out;
 }

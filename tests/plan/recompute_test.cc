@@ -79,6 +79,22 @@ TEST(Recompute, AnActionOfItsOwnBeforeTheBackward) {
   EXPECT_EQ(row[8].text() + row[9].text() + row[10].text(), "0R00B00R1");
 }
 
+// The last stage of 1f1b has one micro-batch at a time.
+TEST(Recompute, AStageThatSavesNothingKeepsItsActivations) {
+  PlanConfig config;
+  config.ranks = 2;
+  config.micro_batches = 8;
+  config.micro_batch_size = 64;
+  const auto none = make_plan(chain(), config).take();
+  config.recompute = "stage";
+  const auto stage = make_plan(chain(), config).take();
+  EXPECT_GT(calls_of(*stage, 0, Kind::R), 0u);
+  EXPECT_LT(moving(*stage, 0), moving(*none, 0));
+  EXPECT_EQ(calls_of(*stage, 1, Kind::R), 0u);
+  config.recompute = "every:2";  // of its segments there is one at a time
+  EXPECT_GT(calls_of(*make_plan(chain(), config).take(), 1, Kind::R), 0u);
+}
+
 TEST(Recompute, KeepsWhatArrivesAlone) {
   const auto none = plan_of("none"), stage = plan_of("stage");
   // Eight micro-batches of four layers with two activations of 64 KiB each, against one micro-batch
