@@ -1,5 +1,9 @@
 """Runs over processes."""
+import os
+import sys
+import tempfile
 import unittest
+from unittest import mock
 
 import weft
 from weft import Mesh
@@ -46,6 +50,35 @@ class Processes(ProcessTest):
         self.assertEqual((caught.exception.failure.rank, caught.exception.failure.pid), (1, killed.pid))
         self.assertEqual(run.failure.cause, weft._types.Cause.CLOSED)
         run.close()
+
+    def test_a_process_that_does_not_join_is_reported(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch("sys.executable", os.path.join(folder, "python")):
+            with open(sys.executable, "w") as file:
+                file.write("#!/bin/sh\ncat >/dev/null\nexit 3\n")
+            os.chmod(sys.executable, 0o755)
+            with self.assertRaisesRegex(weft.PeerError, "ended with status 3 before it joined"):
+                weft.Run(small_plan(), processes=True)
+
+    def test_a_program_without_a_guard_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "program.py")
+            with open(path, "w") as file:
+                file.write("""
+import weft
+
+class Same(weft.Op):
+    def forward(self, call):
+        call.output[...] = call.inputs[0]
+
+model, same = weft.Model(), Same()
+model.output(model.apply(same, model.apply(same, model.input("x", (1,)), name="a"), name="b"))
+weft.Run(model.plan(ranks=2, cuts=["b"]), processes=True)
+""")
+            process = python("import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')", path)
+            out, err = process.communicate(timeout=240)
+        self.assertEqual(process.returncode, 1, out + err)
+        self.assertIn("if __name__ == \"__main__\":", err)
+        self.assertIn("ended with status 1 before it joined", err)
 
     def test_a_mesh_closes_its_run(self):
         run = weft.Run(small_plan(), processes=True)

@@ -79,6 +79,9 @@ class Mesh(Object):
         super().close()
 
 
+WORKER_MAIN = "__weft_worker__"   # __name__ of the program while a rank loads it for its ops
+
+
 def main_of(ops: "Sequence[Op]") -> Optional[str]:
     """The file of the program, if ops are defined in it: a process that has these ops runs it first, as a module."""
     if all(type(op).__module__ != "__main__" for op in ops):
@@ -93,6 +96,8 @@ class Ranks:
     """Ranks 1 to `count` - 1 as processes of this machine, which run `python -m weft.worker`."""
 
     def __init__(self, count: int, threads: int = 1, ops: "Sequence[Op]" = ()) -> None:
+        if WORKER_MAIN in sys.modules:
+            raise RuntimeError("a rank that loads the program for its ops would start ranks; put what starts the run below 'if __name__ == \"__main__\":'")
         self.mesh = Mesh.listen()
         self.processes: List[subprocess.Popen[bytes]] = []
         task = pickle.dumps((self.mesh.join_endpoint, threads, main_of(ops), pickle.dumps(ops)))
@@ -107,6 +112,12 @@ class Ranks:
         except BaseException:
             self.kill()
             raise
+
+    def check_joining(self) -> None:
+        """Raises an error if a process has ended, which is too early before the run starts."""
+        for process in self.processes:
+            if process.poll() is not None:
+                raise PeerError(f"process {process.pid} of a rank ended with status {process.returncode} before it joined; it wrote why")
 
     def kill(self) -> None:
         """Ends all processes at once."""

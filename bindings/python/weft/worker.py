@@ -9,7 +9,7 @@ import types
 from typing import Optional, Sequence
 
 from .errors import Error
-from .mesh import Mesh
+from .mesh import WORKER_MAIN, Mesh
 from .model import Model
 from .ops import Op
 
@@ -33,7 +33,7 @@ def load_main(path: Optional[str]) -> None:
     """Makes what a program defines available under the name of its module, without running its part for __main__."""
     if path is not None:
         module = types.ModuleType("__main__")
-        module.__dict__.update(runpy.run_path(path, run_name="__weft_worker__"))
+        module.__dict__.update(runpy.run_path(path, run_name=WORKER_MAIN))
         sys.modules["__main__"] = module
 
 
