@@ -356,7 +356,7 @@ Status Admission::not_joined() const {
   const bool many = missing() > 1;
   return Status(Code::timed_out, cat(many ? "ranks " : "rank ", ranks, many ? " have" : " has",
                                      " not joined at ", endpoint(), " in time",
-                                     refused_.count ? cat("; refused was ", refused_.text) : ""));
+                                     refused_.count ? cat("; last refused: ", refused_.text) : ""));
 }
 
 void Admission::tick_soon() {
