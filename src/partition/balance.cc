@@ -25,6 +25,12 @@ class Chain {
     chain.cut_time_ = &loads.cut_time;
     chain.time_.resize(n + 1);
     for (size_t v = 0; v < n; ++v) chain.time_[v + 1] = chain.time_[v] + nodes.cost[v];
+    chain.time_again_ = chain.time_;
+    double again = 0;
+    for (size_t v = 0; v < loads.forward.size(); ++v) {
+      again += loads.forward[v];
+      chain.time_again_[v + 1] += again;
+    }
     chain.needed_.assign(loads.needed.begin(), loads.needed.end());
     for (size_t v = 0; loads.needed.empty() && v < n; ++v) chain.needed_.push_back(v);
     chain.first_end_.assign(n, n + 1);
@@ -41,7 +47,8 @@ class Chain {
 
   size_t nodes() const { return time_.size() - 1; }
   double time(size_t s, size_t begin, size_t end) const {
-    return (time_[end] - time_[begin]) / stages_[s].speed;
+    const std::vector<double>& sums = stages_[s].recomputes ? time_again_ : time_;
+    return (sums[end] - sums[begin]) / stages_[s].speed;
   }
   BytesOfRun bytes(size_t s, size_t begin, size_t end) const {
     return bytes_ && *bytes_ ? (*bytes_)({s, begin, end}) : BytesOfRun();
@@ -143,7 +150,7 @@ class Chain {
   }
 
   std::span<const StageRoom> stages_;
-  std::vector<double> time_;
+  std::vector<double> time_, time_again_;  // of the nodes before each; with recompute
   std::vector<size_t> needed_;
   std::vector<size_t> first_end_;  // of a run from each node that contains one of needed_
   const std::function<BytesOfRun(const RunOfNodes&)>* bytes_ = nullptr;

@@ -36,11 +36,13 @@ struct ChainLoads {
   // Every stage has one of these nodes, which ascend and of which there are enough. May be empty:
   // any node.
   std::span<const size_t> needed = {};
+  std::span<const double> forward = {};  // per node, for stages that recompute
 };
 
 struct StageRoom {
   int32_t rank = 0;
-  double speed = 1;  // above 0
+  double speed = 1;         // above 0
+  bool recomputes = false;  // the time of its nodes contains their forward twice
 };
 
 // The partition with the smallest bottleneck. If there are several, for example because a cut is

@@ -11,15 +11,17 @@ constexpr size_t kPassed = 8;  // maximum number of stages that pass nodes on
 }  // namespace
 
 CutSearch::CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t shares,
-                     std::vector<double> speeds, CutTime cut_time,
+                     std::vector<StageRoom> stages, CutTime cut_time,
                      const std::vector<size_t>& needed, RunBytes* bytes)
     : rank_of_stage_(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end()),
       shares_(static_cast<size_t>(shares)),
-      speeds_(std::move(speeds)),
+      ranks_(schedule.rows.size()),
+      stages_(std::move(stages)),
       time_(1, 0.0),
+      forward_(1, 0.0),
       cut_time_(std::move(cut_time)),
       bytes_(bytes) {
-  speeds_.resize(schedule.rows.size(), 1.0);
+  for (const double cost : ops.forward) forward_.push_back(forward_.back() + cost);
   for (const double cost : ops.costs) time_.push_back(time_.back() + cost);
   for (size_t v = 0, count = 0; v <= nodes(); ++v) {
     needed_before_.push_back(needed.empty() ? v : count);
@@ -50,13 +52,18 @@ std::vector<size_t> CutSearch::start(std::vector<size_t> first_nodes) {
   return first_nodes;
 }
 
+double CutSearch::time(size_t s, size_t begin, size_t end) const {
+  const double again = stages_[s].recomputes ? forward_[end] - forward_[begin] : 0;
+  return (time_[end] - time_[begin] + again) / stages_[s].speed;
+}
+
 CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
   Judged out;
-  std::vector<double> busy(speeds_.size(), 0.0);
+  std::vector<double> busy(ranks_, 0.0);
   bool sound = true;
   for (size_t s = 0; s < first.size(); ++s) {
     const size_t end = s + 1 < first.size() ? first[s + 1] : nodes(), r = rank_of_stage_[s];
-    busy[r] += (time_[end] - time_[first[s]]) / speeds_[r];
+    busy[r] += time(s, first[s], end);
     sound = sound && needed_before_[end] > needed_before_[first[s]];
   }
   out.rank = static_cast<size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());

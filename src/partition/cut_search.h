@@ -12,10 +12,10 @@ namespace weft {
 // limits, the bottleneck: the time of the busiest rank or of a cut.
 class CutSearch {
  public:
-  // `shares`: ranks that share a stage. `speeds`: per rank of the schedule. `cut_time`, `needed`:
-  // as in ChainLoads. `bytes`: null if there are no limits.
+  // `shares`: ranks that share a stage. `stages`: as for partition_for(). `cut_time`, `needed`: as
+  // in ChainLoads. `bytes`: null if there are no limits.
   CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t shares,
-            std::vector<double> speeds, CutTime cut_time, const std::vector<size_t>& needed,
+            std::vector<StageRoom> stages, CutTime cut_time, const std::vector<size_t>& needed,
             RunBytes* bytes);
 
   // Starts from these first nodes of stages, and returns where it ends. Several starts can be
@@ -41,6 +41,7 @@ class CutSearch {
   Judged judge(const std::vector<size_t>& first);
   void add_excess(const std::vector<size_t>& first, Judged& out);
   size_t nodes() const { return time_.size() - 1; }
+  double time(size_t s, size_t begin, size_t end) const;
   // Whether the cuts, or cuts that continue them, are within the limits; `first` then has these.
   bool extend(std::vector<size_t>& first, int32_t& left);
   std::vector<std::vector<size_t>> moves(const std::vector<size_t>& first, size_t rank) const;
@@ -49,7 +50,9 @@ class CutSearch {
 
   std::vector<size_t> rank_of_stage_;
   size_t shares_;
-  std::vector<double> speeds_, time_;  // time_: of the nodes before each
+  size_t ranks_;
+  std::vector<StageRoom> stages_;
+  std::vector<double> time_, forward_;  // of the nodes before each
   CutTime cut_time_;
   std::vector<size_t> needed_before_;  // the number of needed nodes before each
   RunBytes* bytes_;

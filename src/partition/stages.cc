@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "lowering/recompute.h"
 #include "lowering/segments.h"
 #include "partition/balance.h"
 #include "partition/cut_loads.h"
@@ -145,8 +146,8 @@ Result<Partition> partition_of(const NodeCosts& costs, const std::vector<size_t>
 // Searches from these cuts, and from cuts by parameters and into equal numbers of nodes. The
 // results of all of these.
 Result<std::vector<std::vector<size_t>>> search_from(const Model& model, const OpNodes& ops,
-                                                     const NodeCosts& costs, const Partition& cuts,
-                                                     CutSearch& search) {
+                                                     const Partition& cuts, CutSearch& search) {
+  const NodeCosts costs{.cost = ops.costs, .edges = ops.edges};
   WEFT_TRY_ASSIGN(const Partition by_parameters, split_by_parameters(model, ops, cuts.stages()));
   WEFT_TRY_ASSIGN(const Partition even, partition_uniform(costs, cuts.stages()));
   std::vector<std::vector<size_t>> out;
@@ -158,48 +159,65 @@ Result<std::vector<std::vector<size_t>>> search_from(const Model& model, const O
 // If no cuts are within the limits, the result is the nearest to them.
 Result<Partition> split_by_search(const Model& model, const OpNodes& ops, const NodeCosts& costs,
                                   const Partition& from, CutSearch& search) {
-  WEFT_TRY(search_from(model, ops, costs, from, search).status());
+  WEFT_TRY(search_from(model, ops, from, search).status());
   if (!search.fits()) search.try_all();
   return partition_of(costs, search.best());
 }
 
+using StepTime = std::function<double(const std::vector<size_t>& first_nodes)>;
+
+// Of a plan whose stages are cut at these nodes.
+double step_time(const Model& model, const PlanConfig& config, const OpNodes& ops,
+                 const Schedule& order, const std::vector<StageRoom>& rooms,
+                 const CutTime& cut_time, const std::vector<size_t>& first) {
+  std::vector<int32_t> stage_of_node(model.nodes().size(), 0);
+  double slowest_cut = 0;
+  for (size_t s = 0; s < first.size(); ++s) {
+    const size_t end = s + 1 < first.size() ? first[s + 1] : ops.ids.size();
+    for (size_t i = first[s]; i < end; ++i)
+      stage_of_node[static_cast<size_t>(ops.ids[i])] = static_cast<int32_t>(s);
+    if (s > 0 && order.rank_of_stage[s] != order.rank_of_stage[s - 1])
+      slowest_cut = std::max(slowest_cut, cut_time({s, first[s], end}));
+  }
+  ScheduleCosts times = schedule_costs(model, config, config.times, stage_of_node);
+  for (auto* list : {&times.forward, &times.input, &times.weight})
+    for (size_t s = 0; s < list->size(); ++s) (*list)[s] /= rooms[s].speed;
+  return std::max(chain_time(order, times), order.micro_batches * slowest_cut);
+}
+
 // The cuts with the shortest step, of these and of those that a search for the least busy ranks
 // finds: for ranks with several stages.
-Result<Partition> split_by_ranks(const Model& model, const PlanConfig& config, const OpNodes& ops,
-                                 const NodeCosts& costs, const Schedule& schedule,
-                                 const CutTime& cut_time, const Partition& by_stages,
-                                 CutSearch& search) {
-  const auto step_time = [&](const std::vector<size_t>& first) {
-    std::vector<int32_t> stage_of_node(model.nodes().size(), 0);
-    double slowest_cut = 0;
-    for (size_t s = 0; s < first.size(); ++s) {
-      const size_t end = s + 1 < first.size() ? first[s + 1] : ops.ids.size();
-      for (size_t i = first[s]; i < end; ++i)
-        stage_of_node[static_cast<size_t>(ops.ids[i])] = static_cast<int32_t>(s);
-      if (s > 0 && schedule.rank_of_stage[s] != schedule.rank_of_stage[s - 1])
-        slowest_cut = std::max(slowest_cut, cut_time({s, first[s], end}));
-    }
-    ScheduleCosts times = schedule_costs(model, config, config.times, stage_of_node);
-    for (auto* list : {&times.forward, &times.input, &times.weight})
-      for (size_t s = 0; s < list->size() && !config.machines.speeds.empty(); ++s)
-        (*list)[s] /= config.machines.speeds[static_cast<size_t>(schedule.rank_of_stage[s])];
-    return std::max(chain_time(schedule, times), schedule.micro_batches * slowest_cut);
-  };
-  WEFT_TRY_ASSIGN(const auto found, search_from(model, ops, costs, by_stages, search));
+Result<Partition> split_by_ranks(const Model& model, const OpNodes& ops, const StepTime& time_of,
+                                 const Partition& by_stages, CutSearch& search) {
+  WEFT_TRY_ASSIGN(const auto found, search_from(model, ops, by_stages, search));
   std::vector<size_t> best = first_nodes(by_stages);
-  double least = step_time(best);
+  double least = time_of(best);
   for (const std::vector<size_t>& first : found) {
-    const double time = search.fits(first) ? step_time(first) : least;
+    const double time = search.fits(first) ? time_of(first) : least;
     if (time >= least * kLess) continue;
     least = time;
     best = first;
   }
-  return partition_of(costs, best);
+  return partition_of({.cost = ops.costs, .edges = ops.edges}, best);
+}
+
+// Of the partitions that count what stages recompute, and that do not, because ranks recompute
+// while they wait for a gradient: the one with the shorter step.
+Result<Partition> split_by_stages(const NodeCosts& costs, const ChainLoads& loads,
+                                  std::vector<StageRoom> rooms, const StepTime& time_of) {
+  WEFT_TRY_ASSIGN(Partition counted, partition_for(costs, loads, rooms));
+  const auto recomputes = [](const StageRoom& room) { return room.recomputes; };
+  if (std::none_of(rooms.begin(), rooms.end(), recomputes)) return counted;
+  for (StageRoom& room : rooms) room.recomputes = false;
+  WEFT_TRY_ASSIGN(Partition hidden, partition_for(costs, loads, rooms));
+  return time_of(first_nodes(hidden)) < time_of(first_nodes(counted)) ? hidden : counted;
 }
 
 // Whether partition_by_cost() has the result of partition_for() without limits, in less time.
 bool is_plain(const PlanConfig& all, const PlanConfig& pipeline) {
-  return !pipeline.machines.any() && pipeline.stage_replicas.empty() && all.shard_ranks == 1;
+  const auto recompute = parse_recompute(pipeline.recompute);
+  return recompute.ok() && recompute.value().every == 0 && !pipeline.machines.any() &&
+         pipeline.stage_replicas.empty() && all.shard_ranks == 1;
 }
 
 // Per stage: the link from the stage before it, of several the slowest.
@@ -219,9 +237,13 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
                                      const NodeCosts& costs) {
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
   WEFT_TRY_ASSIGN(const Schedule schedule, make_schedule(choice, config, {}));
+  WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(config.recompute));
+  const std::vector<int32_t> again = segments_of(recompute, schedule);
   std::vector<StageRoom> rooms;
   for (int32_t s = 0; s < schedule.stages; ++s) {
-    StageRoom room{.rank = schedule.rank_of(s, 0) * all.shard_ranks, .speed = 1};
+    StageRoom room{.rank = schedule.rank_of(s, 0) * all.shard_ranks,
+                   .speed = 1,
+                   .recomputes = again[static_cast<size_t>(s)] > 0};
     // Replicas run in turn: a stage with r of them is as fast as r of the slowest one.
     for (int32_t i = 0; !config.machines.speeds.empty() && i < schedule.replicas_of(s); ++i) {
       const double speed = config.machines.speeds[static_cast<size_t>(schedule.rank_of(s, i))];
@@ -234,17 +256,23 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   WEFT_TRY_ASSIGN(std::vector<size_t> shared, shared_nodes(model, all, ops));
   // A rank may also have all of another node of the stage.
   if (shared.size() < rooms.size()) shared.clear();
-  ChainLoads loads{.cut_time = {}, .bytes = {}, .needed = shared};
+  ChainLoads loads{.cut_time = {}, .bytes = {}, .needed = shared, .forward = ops.forward};
   const std::vector<LinkSpeed> links = links_into(schedule, config.machines);
   const CutTime cut_time = [&](const RunOfNodes& run) {
     const bool from_first = schedule.rank_of_stage[run.stage - 1] == 0;
     return cuts.time(run.begin, run.end, from_first, links[run.stage]);
   };
   if (config.machines.latency > 0 || config.machines.bandwidth > 0) loads.cut_time = cut_time;
+  Schedule order = schedule;
+  std::vector<bool> recomputes;
+  for (const StageRoom& room : rooms) recomputes.push_back(room.recomputes);
+  add_recompute(order, recomputes);
+  const StepTime time_of = [&](const std::vector<size_t>& first) {
+    return step_time(model, config, ops, order, rooms, cut_time, first);
+  };
   const bool one_each = schedule.stages <= schedule.ranks(), limited = cuts_by_bytes(config);
   const auto search_with = [&](RunBytes* bytes) {
-    return CutSearch(ops, schedule, all.shard_ranks, config.machines.speeds, loads.cut_time, shared,
-                     bytes);
+    return CutSearch(ops, schedule, all.shard_ranks, rooms, loads.cut_time, shared, bytes);
   };
   std::optional<RunBytes> bytes;
   if (limited) {
@@ -253,11 +281,10 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   if (limited && one_each) loads.bytes = [&bytes](const RunOfNodes& run) { return bytes->of(run); };
   WEFT_TRY_ASSIGN(Partition partition, is_plain(all, config) && !loads.bytes
                                            ? partition_by_cost(costs, schedule.stages)
-                                           : partition_for(costs, loads, rooms));
+                                           : split_by_stages(costs, loads, rooms, time_of));
   if (!one_each) {
     CutSearch search = search_with(nullptr);
-    WEFT_TRY_ASSIGN(partition, split_by_ranks(model, config, ops, costs, schedule, cut_time,
-                                              partition, search));
+    WEFT_TRY_ASSIGN(partition, split_by_ranks(model, ops, time_of, partition, search));
   }
   if (!limited) return partition;
   CutSearch search = search_with(&*bytes);
@@ -279,7 +306,9 @@ OpNodes::OpNodes(const Model& model, int64_t samples, const std::vector<NodeTime
       if (const int32_t from = index[static_cast<size_t>(i)]; from >= 0)
         edges.push_back({from, static_cast<int32_t>(ids.size())});
     ids.push_back(id);
-    costs.push_back((times.empty() ? analysed : times)[static_cast<size_t>(id)].total());
+    const NodeTimes& seconds = (times.empty() ? analysed : times)[static_cast<size_t>(id)];
+    costs.push_back(seconds.total());
+    forward.push_back(seconds.forward);
   }
 }
 

@@ -12,7 +12,8 @@ struct OpNodes {
   OpNodes(const Model& model, int64_t samples, const std::vector<NodeTimes>& times);
 
   std::vector<NodeId> ids;
-  std::vector<double> costs;  // seconds of F, I and W
+  std::vector<double> costs;    // seconds of F, I and W
+  std::vector<double> forward;  // of F
   std::vector<NodeEdge> edges;
   std::vector<int32_t> index;  // per node of the model, -1: an input
 };

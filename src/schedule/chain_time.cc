@@ -41,7 +41,8 @@ class Player {
   double cost(const Action& action) const {
     const auto s = static_cast<size_t>(action.stage);
     switch (action.kind) {
-      case Kind::F: return costs_.forward[s];
+      case Kind::F:
+      case Kind::R: return costs_.forward[s];
       case Kind::I: return costs_.input[s];
       case Kind::W: return costs_.weight[s];
       case Kind::B: return costs_.input[s] + costs_.weight[s];

@@ -25,7 +25,7 @@ MODELS = {
     "Qwen2.5 14B": "qwen2:blocks=48,width=5120,heads=40,key_heads=8,head_size=128,inner=13824,vocabulary=152064",
     "Qwen2.5 32B": "qwen2:blocks=64,width=5120,heads=40,key_heads=8,head_size=128,inner=27648,vocabulary=152064",
 }
-ALL = "--seq-len 512 --micro-batches 4 --micro-batch-size 1 --recompute stage --json".split()
+ALL = "--seq-len 512 --micro-batches 4 --micro-batch-size 1 --recompute stage --partition parameters --json".split()
 ADAPTERS = "--train lora --precision bf16".split()
 
 

@@ -79,6 +79,22 @@ TEST(Recompute, AnActionOfItsOwnBeforeTheBackward) {
   EXPECT_EQ(row[8].text() + row[9].text() + row[10].text(), "0R00B00R1");
 }
 
+// The first stage takes the time of its forward again, the last one does not.
+TEST(Recompute, CutsCountTheTimeOfWhatIsMadeAgain) {
+  PlanConfig config;
+  config.ranks = 2;
+  config.micro_batches = 8;
+  config.times.assign(chain()->nodes().size(), {.forward = 1, .input = 1, .weight = 1});
+  const auto first_nodes_of = [&config](const char* recompute) {
+    config.recompute = recompute;
+    const auto plan = make_plan(chain(), config).take();
+    return std::count(plan->stage_of_node.begin(), plan->stage_of_node.end(), 0);
+  };
+  const auto even = first_nodes_of("none");
+  EXPECT_LT(first_nodes_of("stage"), even);
+  EXPECT_EQ(first_nodes_of("every:2"), even);
+}
+
 // The last stage of 1f1b has one micro-batch at a time.
 TEST(Recompute, AStageThatSavesNothingKeepsItsActivations) {
   PlanConfig config;
@@ -149,6 +165,7 @@ TEST(Recompute, AutoIsTheLeastThatFits) {
     config.micro_batches = 6;
     config.micro_batch_size = 16;
     config.packed.clear();  // packed weights take what a limit leaves
+    config.cuts = make_plan(model, config).value()->config.cuts;
     std::vector<std::shared_ptr<const Plan>> all;
     for (int n = 1; n < 24; ++n) {
       config.recompute = "every:" + std::to_string(n);
@@ -157,7 +174,6 @@ TEST(Recompute, AutoIsTheLeastThatFits) {
     config.recompute = "stage";
     all.push_back(make_plan(model, config).value());
     config.recompute = "auto";
-    config.cuts = all.front()->config.cuts;
     double most = 0, least = 1e9;
     for (const auto& one : all) {
       config.memory_limit = *std::max_element(one->arena_bytes.begin(), one->arena_bytes.end());
@@ -196,7 +212,6 @@ TEST(Recompute, AutoFitsWhereStageDoes) {
   config.ranks = 4;
   config.micro_batches = 4;
   config.micro_batch_size = 4;
-  config.recompute = "stage";
   const auto free = make_plan(model, config).value();
   const int64_t most = *std::max_element(free->arena_bytes.begin(), free->arena_bytes.end());
   int fitted = 0;
