@@ -199,7 +199,8 @@ std::string kernels_text();
 Result<Desc> to_desc(const weft_desc* desc);
 weft_desc from_desc(const Desc& desc);
 
-// The C API counts nodes and parameters from 1; 0 is none.
+// The C API counts nodes and parameters from 1; 0 is none. Numbers are converted unsigned, because
+// an invalid one may be any number.
 inline NodeId node_of(weft_value value) { return static_cast<NodeId>(value.id - 1); }
 inline ParamId param_of(weft_param param) { return static_cast<ParamId>(param.id - 1); }
 inline weft_value to_value(NodeId id) { return {static_cast<uint32_t>(id) + 1}; }

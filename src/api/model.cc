@@ -9,8 +9,6 @@ using namespace weft::api;
 
 namespace {
 
-// Handles are ids plus one, so that 0 is invalid. They are converted unsigned, because an invalid
-// handle may be any number.
 Result<InitKind> init_kind(weft_init init) {
   switch (init) {
     case WEFT_INIT_ZEROS: return InitKind::zeros;

@@ -36,12 +36,12 @@ Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, co
     for (size_t s = 0; s < stages; ++s) out.versions_[s] = versions[s].count;
   }
   WEFT_TRY_ASSIGN(out.recompute_, parse_recompute(config.recompute));
-  for (const int32_t calls : segments_of(out.recompute_, train)) out.again_.push_back({calls});
   std::vector<std::set<Kind>> kinds(stages);
   for (const auto& row : train.rows)
     for (const Action& action : row) kinds[static_cast<size_t>(action.stage)].insert(action.kind);
   for (const auto& of_stage : kinds) out.kinds_.emplace_back(of_stage.begin(), of_stage.end());
   out.train_ = std::move(train);
+  out.set_again();
   for (Mode mode : kEveryMode)
     if (makes(model, config, mode)) WEFT_TRY(out.add_mode(mode));
   out.set_times();
@@ -149,11 +149,13 @@ void RunBytes::index_calls(ModeInfo& mode) const {
 
 void RunBytes::set_order(Schedule train) {
   train_ = std::move(train);
-  if (recompute_.kind == Recompute::Kind::stage) {
-    const std::vector<int32_t> calls = segments_of(recompute_, train_);
-    for (size_t s = 0; s < calls.size(); ++s) again_[s] = {calls[s]};
-  }
+  set_again();
   set_times();
+}
+
+void RunBytes::set_again() {
+  again_.clear();
+  for (const int32_t calls : segments_of(recompute_, train_)) again_.push_back({calls});
 }
 
 void RunBytes::set_recompute(Again again) {

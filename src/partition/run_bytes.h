@@ -140,6 +140,7 @@ class RunBytes {
   void index_nodes();
   Status add_mode(Mode mode);
   void index_calls(ModeInfo& mode) const;
+  void set_again();  // as configured, for the order of the schedule
   void set_times();
   int32_t slack_at(const std::vector<size_t>& first) const;
   // The distances of the stages that exchange tensors with the run; empty: all are adjacent.

@@ -18,8 +18,8 @@ struct LocalRanks::Rank final : RankLinks {
     // A feed is copied by the job that waits for it.
     if (delivered || route.kind == EdgeKind::feed) return copied(route, micro_batch);
     Rank& receiver = *ranks.ranks_[static_cast<size_t>(route.peer(micro_batch).rank)];
-    Rank& copies = receiver.tasks > 0 && tasks == 0 ? *this : receiver;
-    copies.start({.step = router.step(), .edge = route.edge, .micro_batch = micro_batch});
+    Rank& copier = receiver.tasks > 0 && tasks == 0 ? *this : receiver;
+    copier.start({.step = router.step(), .edge = route.edge, .micro_batch = micro_batch});
   }
   void start(const WorkerTask& task) {
     ++tasks;

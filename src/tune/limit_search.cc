@@ -34,16 +34,15 @@ Status check_limits(const PlanConfig& config, size_t ranks, Bytes&& bytes) {
                                    limit_of(config, rank)));
 }
 
-Result<Draft> checked(Draft draft) {
-  const Plan& plan = *draft.plan;
-  WEFT_TRY(check_limits(plan.config, plan.arena_bytes.size(),
-                        [&plan](size_t r) { return plan.arena_bytes[r]; }));
-  return draft;
+Status check_limits(const Plan& plan) {
+  return check_limits(plan.config, plan.arena_bytes.size(),
+                      [&plan](size_t r) { return plan.arena_bytes[r]; });
 }
 
 Result<Draft> draft_checked(Outline outline) {
   WEFT_TRY_ASSIGN(Draft draft, draft_of(std::move(outline)));
-  return checked(std::move(draft));
+  WEFT_TRY(check_limits(*draft.plan));
+  return draft;
 }
 
 // zb-auto with a limit: the shortest of the orders for the cuts by times, of the orders for the
@@ -155,12 +154,13 @@ Result<Draft> draft_below_limit(const std::shared_ptr<const Model>& model,
   if (config.packed != kAllPacked)  // of a stored plan
     return draft_checked(with_packed(std::move(outline), config.packed));
   WEFT_TRY_ASSIGN(Draft all, draft_of(with_packed(outline, kAllPacked)));
-  const Plan& most = *all.plan;
-  if (auto draft = checked(all); draft.ok()) return draft;
+  if (check_limits(*all.plan).ok()) return all;
   WEFT_TRY_ASSIGN(Draft none, draft_of(outline));
-  std::string names = packed_within_limits(*none.plan, most);
-  auto some = draft_checked(with_packed(std::move(outline), std::move(names)));
-  return some.ok() ? std::move(some) : checked(std::move(none));
+  const std::string names = packed_within_limits(*none.plan, *all.plan);
+  if (!names.empty())
+    if (auto some = draft_checked(with_packed(std::move(outline), names)); some.ok()) return some;
+  WEFT_TRY(check_limits(*none.plan));
+  return none;
 }
 
 // Whether no step changes some weights.

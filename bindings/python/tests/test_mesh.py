@@ -56,7 +56,7 @@ class Processes(ProcessTest):
             with open(sys.executable, "w") as file:
                 file.write("#!/bin/sh\ncat >/dev/null\nexit 3\n")
             os.chmod(sys.executable, 0o755)
-            with self.assertRaisesRegex(weft.PeerError, "ended with status 3 before it joined"):
+            with self.assertRaisesRegex(weft.PeerError, "ended with status 3 before the run started"):
                 weft.Run(small_plan(), processes=True)
 
     def test_a_program_without_a_guard_is_refused(self):
@@ -78,7 +78,7 @@ weft.Run(model.plan(ranks=2, cuts=["b"]), processes=True)
             out, err = process.communicate(timeout=240)
         self.assertEqual(process.returncode, 1, out + err)
         self.assertIn("if __name__ == \"__main__\":", err)
-        self.assertIn("ended with status 1 before it joined", err)
+        self.assertIn("ended with status 1 before the run started", err)
 
     def test_a_mesh_closes_its_run(self):
         run = weft.Run(small_plan(), processes=True)

@@ -114,10 +114,10 @@ class Ranks:
             raise
 
     def check_joining(self) -> None:
-        """Raises an error if a process has ended, which is too early before the run starts."""
+        """Raises an error if a process has ended. Before the run starts, that is too early."""
         for process in self.processes:
             if process.poll() is not None:
-                raise PeerError(f"process {process.pid} of a rank ended with status {process.returncode} before it joined; it wrote why")
+                raise PeerError(f"process {process.pid} of a rank ended with status {process.returncode} before the run started; its error output has the reason")
 
     def kill(self) -> None:
         """Ends all processes at once."""

@@ -85,8 +85,7 @@ class Run(Polled):
             if self._mesh is not None:
                 self._mesh._run = weakref.ref(self)
             while self._starting and (wait or self._mesh is None):
-                self._take(SLICE, OTHERS, public)
-                if self._ranks and self._starting:
+                if self._take(SLICE, OTHERS, public) is None and self._ranks:
                     self._ranks.check_joining()
         except BaseException:
             self._failed = True
