@@ -1216,8 +1216,8 @@ typedef struct weft_event {
   uint32_t micro_batch;
   uint64_t step;                  /**< training steps before this one; update: updates before it; saved: steps in the checkpoint */
   double loss;                    /**< the mean over the micro-batch, the update or the whole step */
-  double grad_norm;               /**< done, update: global norm before clipping; done after several updates: of the last one. An update
-                                       is made even if the loss or the norm is not finite, and the weights are then unusable: check it */
+  double grad_norm;               /**< done, update: global norm before clipping; done after several updates: of the last one. If it is not
+                                       finite, the weights keep their values; update: those of ranks whose gradients are not finite */
   weft_tensor *const *outputs;    /**< micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy what you need: a
                                        reference does not keep the content, and an output cannot be submitted */
   uint32_t n_outputs;

@@ -251,13 +251,19 @@ Outcome Trainer::step() {
   return {};
 }
 
-// Further steps would be lost work, and their checkpoints would replace the usable ones.
-Outcome Trainer::check_finite(const weft_event& update) const {
-  if (std::isfinite(update.loss) && std::isfinite(update.grad_norm)) return {};
-  const std::string what = std::isfinite(update.loss) ? "the norm of the gradients" : "the loss";
-  return {kFailed,
-          what + " of step " + std::to_string(step_) +
-              " is not finite, so the weights are no longer usable",
+// One bad batch is left out. After several in a row the weights are at fault, and further steps
+// would be lost work.
+Outcome Trainer::check_finite(const weft_event& update) {
+  if (std::isfinite(update.grad_norm)) {
+    left_out_ = 0;
+    return {};
+  }
+  report_->clear();
+  complain("train",
+           "the gradients of step " + std::to_string(step_) + " are not finite and were not used");
+  constexpr int kMost = 10;
+  if (++left_out_ < kMost) return {};
+  return {kFailed, "the gradients of " + std::to_string(kMost) + " steps in a row are not finite",
           "a lower --lr or --clip, or a --warmup, may help"};
 }
 
@@ -379,7 +385,8 @@ Outcome Trainer::train() {
   while (step_ < options_.steps && !stopped()) {
     CLI_TRY(step());
     CLI_TRY(save_failure_);
-    if (due(options_.checkpoint_every)) CLI_TRY(save());
+    // The weights of steps that were left out are no better than the last ones saved.
+    if (due(options_.checkpoint_every) && left_out_ == 0) CLI_TRY(save());
     if (due(options_.eval_every)) CLI_TRY(evaluate());
   }
   CLI_TRY(save());

@@ -44,7 +44,8 @@ int slots(const OptimSettings&
 std::string_view slot_name(const OptimSettings& settings,
                            int slot);  // "momentum", "exp_avg", "exp_avg_sq"
 double rate_at(const OptimSettings& settings, uint64_t step);  // step counts from 0
-// The factor of the gradient: 1 if norm <= clip or without clipping, otherwise clip / norm.
+// The factor of the gradient: 1 if norm <= clip or without clipping, otherwise clip / norm; 0 if
+// the norm is not finite, so that update() changes nothing.
 double clip_scale(const OptimSettings& settings, double norm);
 
 // Sum of squares of n floats: blocks of kNormBlock elements from the start, each summed in double
@@ -64,7 +65,8 @@ struct UpdateFactors {
 
 // weight, slot0, slot1: n floats, updated in place. grad: n floats, read. step counts from 0; so
 // does `made`, the updates before this one, which differs if not every step makes an update. The
-// new weight, then a matrix, is also written to `packed`, while its rows are in a cache.
+// new weight, then a matrix, is also written to `packed`, while its rows are in a cache. With
+// grad_scale 0 the weight and the slots keep their bits.
 void update(const OptimSettings& settings, uint64_t step, uint64_t made, double grad_scale,
             const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
             float* slot1, std::span<const kernels::PackedMatrix> packed, Tiles& tiles);

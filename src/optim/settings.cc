@@ -134,6 +134,7 @@ double rate_at(const OptimSettings& s, uint64_t step) {
 }
 
 double clip_scale(const OptimSettings& settings, double norm) {
+  if (!std::isfinite(norm)) return 0;
   return settings.clip == 0 || norm <= settings.clip ? 1 : settings.clip / norm;
 }
 

@@ -67,6 +67,7 @@ void update(const OptimSettings& settings, uint64_t step, uint64_t made, double 
       write_packed(packed, begin, {weight + begin, static_cast<size_t>(end - begin)});
     });
   };
+  if (grad_scale == 0) return each_tile([](int64_t, int64_t) {});
   if (settings.rule != Rule::sgd) {
     const kernels::AdamStep shared = adam_step(settings, made, grad_scale, rate, decay);
     return each_tile([&](int64_t at, int64_t count) {

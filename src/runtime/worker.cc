@@ -273,7 +273,7 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
         summed_ = owned_ * static_cast<size_t>(std::max(updates_at(versions(), step), 1));
       clear(step);
       return {};
-    case JobKind::action: return run_action(step, scale, program(step.mode), job);
+    case JobKind::action: return run_action(step, program(step.mode), job);
     case JobKind::reduce:
       if (step.per_update == 0)
         reduce(program(step.mode).buckets[static_cast<size_t>(job.program)], 0, 1);
@@ -290,11 +290,10 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
   return {};
 }
 
-Status Worker::run_action(const StepDescriptor& step, double scale, const RankProgram& program,
-                          const Job& job) {
+Status Worker::run_action(const StepDescriptor& step, const RankProgram& program, const Job& job) {
   const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
   if (action.kind == Kind::O) {
-    run_update(step, job.micro_batch, scale);
+    run_update(step, job.micro_batch);
     return {};
   }
   if (job.micro_batch >= step.micro_batches) {

@@ -110,8 +110,7 @@ class Worker {
   void deliver(const StepDescriptor& step, const Job& job);
   void copy(const StepDescriptor& step, int32_t edge, int32_t micro_batch);
   Status run_job(const StepDescriptor& step, double scale, const Job& job);
-  Status run_action(const StepDescriptor& step, double scale, const RankProgram& program,
-                    const Job& job);
+  Status run_action(const StepDescriptor& step, const RankProgram& program, const Job& job);
   // The calls of the job and of those that run with it, for all their micro-batches in turn.
   Status run_together(const StepDescriptor& step, const RankProgram& program,
                       const ActionProgram& action, std::span<const Job> jobs);
@@ -168,7 +167,7 @@ class Worker {
                 int64_t count);
   void update_weights(uint64_t step, uint64_t made, int32_t from, int32_t to, double scale);
   void make_first(int32_t version);
-  void run_update(const StepDescriptor& step, int32_t update, double scale);
+  void run_update(const StepDescriptor& step, int32_t update);
 
   std::shared_ptr<const Plan> plan_;
   const int32_t rank_;

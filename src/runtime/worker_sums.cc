@@ -1,5 +1,6 @@
 // How a worker adds gradients, and how it updates weights.
 #include <algorithm>
+#include <cmath>
 
 #include "engine/steps.h"
 #include "kernels/elementwise.h"
@@ -177,13 +178,18 @@ void Worker::make_first(int32_t version) {
              static_cast<size_t>(versions().stride));
 }
 
-// An update of a stage has the number of the first micro-batch that it may contain.
-void Worker::run_update(const StepDescriptor& step, int32_t update, double scale) {
+// An update of a stage has the number of the first micro-batch that it may contain. The rank knows
+// only its own gradients: if one is not finite, it keeps its weights.
+void Worker::run_update(const StepDescriptor& step, int32_t update) {
   const int32_t replicas = plan_->replicas_at(rank_);
   const uint64_t number =
       step.step + static_cast<uint64_t>(update) * static_cast<uint64_t>(replicas);
   reduce(program(step.mode).buckets.front(), update, replicas);
-  update_weights(number, number / static_cast<uint64_t>(replicas), update, update + 1, scale);
+  const auto squares = std::span(squares_).subspan(static_cast<size_t>(update) * owned_, owned_);
+  const bool finite =
+      std::all_of(squares.begin(), squares.end(), [](double sum) { return std::isfinite(sum); });
+  update_weights(number, number / static_cast<uint64_t>(replicas), update, update + 1,
+                 finite ? 1 : 0);
 }
 
 }  // namespace weft

@@ -203,7 +203,7 @@ Status DigestWorker::run(const StepDescriptor& step, double scale, int32_t job) 
       summed_ = owned_ * static_cast<size_t>(std::max(updates_at(versions(), step), 1));
       clear();
       return {};
-    case JobKind::action: return run_action(step, scale, p, which);
+    case JobKind::action: return run_action(step, p, which);
     case JobKind::reduce:
       return step.per_update > 0 ? Status()
                                  : reduce(p.buckets[static_cast<size_t>(which.program)], 0, 1);
@@ -216,10 +216,10 @@ Status DigestWorker::run(const StepDescriptor& step, double scale, int32_t job) 
   return {};
 }
 
-Status DigestWorker::run_action(const StepDescriptor& step, double scale,
-                                const RankProgram& program, const Job& job) {
+Status DigestWorker::run_action(const StepDescriptor& step, const RankProgram& program,
+                                const Job& job) {
   const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
-  if (action.kind == Kind::O) return run_update(step, job.micro_batch, scale);
+  if (action.kind == Kind::O) return run_update(step, job.micro_batch);
   if (job.micro_batch >= step.micro_batches) {  // zeros are what the replica adds
     for (const ProgramCall& call : action.calls)
       if (call.clears)
@@ -387,11 +387,11 @@ Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scal
   return {};
 }
 
-Status DigestWorker::run_update(const StepDescriptor& step, int32_t update, double scale) {
+Status DigestWorker::run_update(const StepDescriptor& step, int32_t update) {
   const int32_t replicas = plan_->replicas_at(rank_);
   WEFT_TRY(reduce(program(step.mode).buckets.front(), update, replicas));
   return this->update(step.step + static_cast<uint64_t>(update) * static_cast<uint64_t>(replicas),
-                      update, update + 1, scale);
+                      update, update + 1, 1);
 }
 
 Status DigestWorker::make_first(int32_t version) {

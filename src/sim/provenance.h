@@ -69,8 +69,7 @@ class DigestWorker {
   int64_t address(const RankProgram& program, const Place& place, int32_t micro_batch) const;
   Result<Digest> read(int64_t address, int64_t bytes, const std::string& what) const;
   void write(int64_t address, int64_t bytes, const Digest& digest);
-  Status run_action(const StepDescriptor& step, double scale, const RankProgram& program,
-                    const Job& job);
+  Status run_action(const StepDescriptor& step, const RankProgram& program, const Job& job);
   Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
                   int32_t micro_batch, size_t variant);
   const WeightVersions& versions() const { return plan_->versions[static_cast<size_t>(rank_)]; }
@@ -81,7 +80,7 @@ class DigestWorker {
   Status reduce(const Bucket& bucket, int32_t update, int32_t parts);
   Status add_sums(const ResidentParam& p, const Bucket::Part& part);
   Status update(uint64_t step, int32_t from, int32_t to, double scale);
-  Status run_update(const StepDescriptor& step, int32_t update, double scale);
+  Status run_update(const StepDescriptor& step, int32_t update);
   Status make_first(int32_t version);
   const ResidentParam* find(ParamId param) const;
 

@@ -247,11 +247,12 @@ class Train(Case):
         self.assertEqual(done.returncode, 1)
         self.assertIn("standard output", done.stderr)
 
-    def test_a_loss_that_is_not_finite_ends_it_before_the_good_checkpoints_are_replaced(self):
+    def test_gradients_that_stay_not_finite_end_it_before_the_good_checkpoints_are_replaced(self):
         done = run("train", TINY, *TINY_STEP, "--steps", 100, "--lr", 1e30, "--optimizer", "sgd", "--clip", 0,
                    "--checkpoint", self.path("ck"), "--checkpoint-every", 1)
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertRegex(done.stderr, r"weft: train: the (loss|norm of the gradients) of step \d+ is not finite, so the weights are no longer usable; last checkpoint: ")
+        self.assertRegex(done.stderr, r"weft: train: the gradients of step 2 are not finite and were not used\n")
+        self.assertRegex(done.stderr, r"weft: train: the gradients of 10 steps in a row are not finite; last checkpoint: \S*step-0*1\n")
         self.assertIn("--lr", done.stderr)
 
     def test_held_out_loss_falls_and_init_starts_from_weights(self):

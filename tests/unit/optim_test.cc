@@ -67,6 +67,24 @@ TEST(Optim, NamesReadBack) {
   EXPECT_EQ(curve_named("").status().text(), "'curve' is '', expected constant or cosine");
 }
 
+TEST(Optim, AFactorOfZeroChangesNothing) {
+  SerialTiles tiles;
+  for (const Rule rule : {Rule::sgd, Rule::adam, Rule::adamw}) {
+    OptimSettings settings;
+    settings.rule = rule;
+    settings.weight_decay = 0.1;
+    settings.momentum = rule == Rule::sgd ? 0.9 : 0;
+    Parameter parameter(random_floats(1000, 1));
+    parameter.step(settings, 0, 1, true, random_floats(1000, 2), tiles);
+    const Parameter before = parameter;
+    const double scale = clip_scale(settings, std::nan(""));
+    parameter.step(settings, 1, scale, true, std::vector<float>(1000, INFINITY), tiles);
+    EXPECT_EQ(parameter.weight, before.weight);
+    EXPECT_EQ(parameter.slot0, before.slot0);
+    EXPECT_EQ(parameter.slot1, before.slot1);
+  }
+}
+
 TEST(Optim, StepsAreThoseOfOptax) {
   for (const test::OptimCase& one : test::kOptimCases) {
     SCOPED_TRACE(one.name);
@@ -267,7 +285,7 @@ TEST(Optim, ClipScale) {
   settings.clip = 2;
   EXPECT_EQ(clip_scale(settings, 2), 1);
   EXPECT_EQ(clip_scale(settings, 8), 0.25);
-  EXPECT_TRUE(std::isnan(clip_scale(settings, std::nan(""))));
+  EXPECT_EQ(clip_scale(settings, std::nan("")), 0);
 }
 
 TEST(Optim, SlotsHaveTheirNames) {

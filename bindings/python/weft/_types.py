@@ -672,8 +672,8 @@ class Event(NamedTuple):
     loss: float
     """The mean over the micro-batch, the update or the whole step"""
     grad_norm: float
-    """Done, update: global norm before clipping; done after several updates: of the last one. An update is made even if the loss or the norm
-    is not finite, and the weights are then unusable: check it
+    """Done, update: global norm before clipping; done after several updates: of the last one. If it is not finite, the weights keep their
+    values; update: those of ranks whose gradients are not finite
     """
     outputs: Sequence[Any]
     """Micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy what you need: a reference does not keep the content,

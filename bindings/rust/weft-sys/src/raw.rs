@@ -1068,7 +1068,7 @@ pub struct weft_event {
     pub step: u64,
     /// the mean over the micro-batch, the update or the whole step
     pub loss: f64,
-    /// done, update: global norm before clipping; done after several updates: of the last one. An update is made even if the loss or the norm is not finite, and the weights are then unusable: check it
+    /// done, update: global norm before clipping; done after several updates: of the last one. If it is not finite, the weights keep their values; update: those of ranks whose gradients are not finite
     pub grad_norm: f64,
     /// micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy what you need: a reference does not keep the content, and an output cannot be submitted
     pub outputs: *const *mut weft_tensor,
