@@ -1,7 +1,6 @@
 /**
  * @file weft.h
- * weft trains and runs neural networks in parallel across threads, processes and machines, with the same bits however the work is
- * split.
+ * weft trains and runs neural networks in parallel across threads, processes and machines, with the same bits for every split.
  *
  * Objects, in the order in which a program creates them:
  *
@@ -20,8 +19,7 @@
  * also describe it in a weft_error of the caller, which may be NULL. A failed call changes no results but the content of its buffers.
  *
  * Ownership. X_new, X_open, X_load and X_start create an object, and the caller frees it with X_free, which accepts NULL. A plan keeps
- * what it needs of its model, and a run keeps its plan, so either may be freed first. Tensors are reference-counted: weft_tensor_ref
- * and weft_tensor_unref.
+ * what it needs of its model, and a run keeps its plan, so either may be freed first. weft_tensor_ref and _unref count references.
  *
  * Threads. Each function states "Thread: any" or "Thread: owner". The owner is any one thread at a time; the library does not lock
  * objects of the caller. No object survives fork().
@@ -210,8 +208,7 @@ typedef struct weft_node_config {
   int64_t dims[WEFT_MAX_DIMS];/**< reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d, conv2d: stride,
                                    padding, dilation, and groups of conv2d; max_pool, average_pool: size, stride, padding; mean,
                                    sum, max: adjacent axes; all_to_all: the dimension that is cut, the dimension that is joined;
-                                   attention: optionally a window; cached_attention: sequences, positions of each, optionally
-                                   a window */
+                                   attention: optionally a window; cached_attention: sequences, positions of each, optionally a window */
   const char *axis_name;      /**< collectives: the axis of the model along which they move values */
   const int32_t *coordinates; /**< ppermute: for each coordinate its source, or -1 for zeros; mask: coordinates that keep their value;
                                    broadcast: the coordinate whose value all receive */
@@ -1066,8 +1063,7 @@ typedef struct weft_run_config {
   void *log_payload;          /**< of `log`. Default: NULL. */
   const char *weights_dir;    /**< for weft_run_serve and weft_run_join: a directory. When rank 0 loads a safetensors file, this rank reads
                                    its part of that file itself if it finds the file below this directory, at the path that rank 0 uses and
-                                   with the same contents. Rank 0 sends the other parts. Copied by the call. Default: NULL: rank 0 sends
-                                   all. */
+                                   with the same contents. Rank 0 sends the other parts. Copied by the call. Default: NULL. */
 } weft_run_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_run_config_init(weft_run_config *config, size_t size);
@@ -1123,6 +1119,10 @@ typedef enum weft_step_mode WEFT_UINT32_ {
  */
 WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode, uint64_t tag,
                                      weft_error *err);
+
+/** Sets the learning rate of all steps submitted after this call, in place of that of the plan (weft_plan_rate); rate_factor of parameter
+ * groups still applies. Not stored in checkpoints. A rate that is negative or not finite is WEFT_EINVAL. Thread: owner. */
+WEFT_API weft_status weft_run_set_rate(weft_run *run, double rate, weft_error *err);
 
 /**
  * Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. Failures of the run are returned. With

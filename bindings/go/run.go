@@ -195,6 +195,13 @@ func (r *Run) Submit(mode Mode, tag uint64, inputs ...*Tensor) error {
 	return r.submit(mode, tag, inputs)
 }
 
+// SetRate sets the learning rate of all steps submitted after this call, in place of that of the plan.
+func (r *Run) SetRate(rate float64) error {
+	return r.call(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
+		return C.weft_run_set_rate(run, C.double(rate), err)
+	})
+}
+
 // ownTag marks the steps and saves for which a call waits.
 const ownTag = ^uint64(0)
 

@@ -83,6 +83,25 @@ func TestThreadsDoNotChangeTheBits(t *testing.T) {
 	}
 }
 
+func TestARateThatIsSetReplacesThatOfThePlan(t *testing.T) {
+	model, batch := sine(t)
+	run := start(t, model, small, 1)
+	before := digest(t, run)
+	try(t, run.SetRate(0))
+	steps(t, run, batch, 1)
+	if digest(t, run) != before {
+		t.Error("a step with the rate 0 changed the weights")
+	}
+	try(t, run.SetRate(0.1))
+	steps(t, run, batch, 1)
+	if digest(t, run) == before {
+		t.Error("a step with the rate 0.1 did not change the weights")
+	}
+	if run.SetRate(-1) == nil {
+		t.Error("a negative rate is accepted")
+	}
+}
+
 func TestForwardReturnsAllSamples(t *testing.T) {
 	model, batch := sine(t)
 	run := start(t, model, small, 1)

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "api/run_handle.h"
@@ -280,6 +281,17 @@ weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t 
     WEFT_TRY(require_no_generator(run));
     if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
     return submit_step(*run, {inputs, n_inputs}, mode, tag, {});
+  });
+}
+
+weft_status weft_run_set_rate(weft_run* run, double rate, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require_run(run));
+    if (!std::isfinite(rate) || rate < 0)
+      return Status(Code::invalid,
+                    cat("rate is ", rate, ", expected a finite number of 0 or more"));
+    run->run->set_rate(rate);
+    return {};
   });
 }
 

@@ -47,6 +47,7 @@ struct StepDescriptor {
   // of micro-batches; the last one may have fewer. `step` is then the number of the first update.
   // 0: the step has at most one update.
   int32_t per_update = 0;
+  double rate = -1;  // the learning rate of all updates of the step; negative: that of the plan
   // Divisor of the loss of each update, instead of `denominator`; empty: `denominator`. Borrowed
   // until the end of the step.
   std::span<const double> denominators = {};

@@ -20,6 +20,11 @@ inline int32_t updates_at(const WeightVersions& versions, const StepDescriptor& 
   return (step.micro_batches + versions.round - 1) / versions.round;
 }
 
+// The learning rate of an update of the step; `number` counts the updates of the run.
+inline double rate_of(const StepDescriptor& step, const OptimSettings& optim, uint64_t number) {
+  return step.rate < 0 ? rate_at(optim, number) : step.rate;
+}
+
 // The largest step of the plan, without the fields that depend on data.
 inline StepDescriptor largest_step(const Plan& plan, Mode mode) {
   StepDescriptor step;

@@ -1,5 +1,7 @@
 #include "node/control_codec.h"
 
+#include <cmath>
+
 #include "base/bytes.h"
 #include "base/text.h"
 
@@ -27,7 +29,9 @@ void encode_control(const Control& control, std::vector<std::byte>& out) {
           .number(static_cast<uint8_t>(step.mode))
           .number(uint8_t{step.update});
       writer.number(step.micro_batches).number(short_of(step)).number(step.denominator);
-      writer.number(step.per_update).number(static_cast<uint64_t>(step.denominators.size()));
+      writer.number(step.rate)
+          .number(step.per_update)
+          .number(static_cast<uint64_t>(step.denominators.size()));
       for (double d : step.denominators) writer.number(d);
       return;
     }
@@ -81,6 +85,8 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
       step.short_last = is_short == 1;
       step.short_all = is_short == 2;
       step.denominator = reader.number<double>();
+      step.rate = reader.number<double>();
+      sound = sound && std::isfinite(step.rate);
       step.per_update = reader.number<int32_t>();
       sound = sound && step.per_update >= 0;
       step.denominators = read_numbers();

@@ -63,11 +63,11 @@ struct UpdateFactors {
   double rate = 1, decay = 1;
 };
 
-// weight, slot0, slot1: n floats, updated in place. grad: n floats, read. step counts from 0; so
-// does `made`, the updates before this one, which differs if not every step makes an update. The
+// weight, slot0, slot1: n floats, updated in place. grad: n floats, read. `rate` is the one of the
+// step, in place of that of the settings. `made`: the updates before this one. The
 // new weight, then a matrix, is also written to `packed`, while its rows are in a cache. With
 // grad_scale 0 the weight and the slots keep their bits.
-void update(const OptimSettings& settings, uint64_t step, uint64_t made, double grad_scale,
+void update(const OptimSettings& settings, double rate, uint64_t made, double grad_scale,
             const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
             float* slot1, std::span<const kernels::PackedMatrix> packed, Tiles& tiles);
 

@@ -55,11 +55,11 @@ double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles)
   return sum_of_blocks(partials, n);
 }
 
-void update(const OptimSettings& settings, uint64_t step, uint64_t made, double grad_scale,
+void update(const OptimSettings& settings, double rate, uint64_t made, double grad_scale,
             const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
             float* slot1, std::span<const kernels::PackedMatrix> packed, Tiles& tiles) {
-  const double rate = factors.rate * rate_at(settings, step),
-               decay = factors.decay * settings.weight_decay;
+  rate *= factors.rate;
+  const double decay = factors.decay * settings.weight_decay;
   const int64_t tile = packed.empty() ? kTileElements : tile_of_rows(packed.front());
   const auto each_tile = [&](auto&& rule) {
     for_ranges(tiles, n, tile, [&](int64_t begin, int64_t end) {

@@ -62,6 +62,7 @@ Status Run::submit(Step* step) {
 Status Run::describe(Step& step) {
   WEFT_TRY_ASSIGN(step.descriptor, describe_step(*plan_, step.mode, step.update, step.batch));
   step.descriptor.step = trained_;
+  step.descriptor.rate = rate_;
   step.descriptor.fed = step.fed;
   count_targets(*plan_, step.descriptor, step.batch, step.counts);
   return gather_updates(step.counts, step.sums, step.descriptor);

@@ -111,6 +111,8 @@ class Run : public EventSource {
   // The gradient of a model input for all samples of the last training step.
   Status read_input_grad(NodeId input, std::span<float> out);
 
+  // The learning rate of steps submitted from now on; negative: that of the plan.
+  void set_rate(double rate) { rate_ = rate; }
   uint64_t trained() const { return trained_; }
   void set_trained(uint64_t steps) { trained_ = steps; }  // a resumed run
   // The checkpoint that this run has written last; for one save at a time.
@@ -156,6 +158,7 @@ class Run : public EventSource {
   std::vector<std::unique_ptr<Step>> steps_;
   std::vector<Step*> free_;
   StepDescriptor last_;
+  double rate_ = -1;
   uint64_t trained_ = 0;
   std::string last_saved_;
   size_t traced_ = 0;  // maximal number of recorded jobs per rank

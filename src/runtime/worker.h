@@ -165,7 +165,7 @@ class Worker {
   void reduce(const Bucket& bucket, int32_t update, int32_t parts);
   void add_sums(const ResidentParam& p, const Bucket::Part& part, float* gradient, int64_t begin,
                 int64_t count);
-  void update_weights(uint64_t step, uint64_t made, int32_t from, int32_t to, double scale);
+  void update_weights(double rate, uint64_t made, int32_t from, int32_t to, double scale);
   void make_first(int32_t version);
   void run_update(const StepDescriptor& step, int32_t update);
 

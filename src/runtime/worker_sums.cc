@@ -140,7 +140,7 @@ void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part, float* g
 }
 
 // Computes one version of the weights from another, which may be at the same address.
-void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t to, double scale) {
+void Worker::update_weights(double rate, uint64_t made, int32_t from, int32_t to, double scale) {
   const OptimSettings& optim = plan_->config.optim;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     const Param& param = plan_->model->param(p.param);
@@ -165,7 +165,7 @@ void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t 
     // Otherwise BLIS reads float32 weights in order.
     const bool packs = gemm_is_fused();
     const PackedForms packed = packs ? PackedForms(p, shape, arena_.data()) : PackedForms();
-    update(optim, step, made, scale, factors, shape.elements(), weight, memory.grad,
+    update(optim, rate, made, scale, factors, shape.elements(), weight, memory.grad,
            memory.slots[0], memory.slots[1], packed.all(), tiles_);
     set_packed(p, packs);
   }
@@ -188,8 +188,8 @@ void Worker::run_update(const StepDescriptor& step, int32_t update) {
   const auto squares = std::span(squares_).subspan(static_cast<size_t>(update) * owned_, owned_);
   const bool finite =
       std::all_of(squares.begin(), squares.end(), [](double sum) { return std::isfinite(sum); });
-  update_weights(number, number / static_cast<uint64_t>(replicas), update, update + 1,
-                 finite ? 1 : 0);
+  update_weights(rate_of(step, plan_->config.optim, number),
+                 number / static_cast<uint64_t>(replicas), update, update + 1, finite ? 1 : 0);
 }
 
 }  // namespace weft

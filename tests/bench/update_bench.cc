@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
   double norm = 0;
   const bench::Packed bf16(DType::bf16), f32(DType::f32);
   const auto step = [&](std::span<const kernels::PackedMatrix> packed) {
-    update(adamw, 3, 3, 1, {}, n, w.get(), g.get(), m.get(), v.get(), packed, tiles);
+    update(adamw, adamw.rate, 3, 1, {}, n, w.get(), g.get(), m.get(), v.get(), packed, tiles);
   };
   bench::Pass passes[] = {
       {"triad", 12,

@@ -130,6 +130,7 @@ void print_control() {
                             .short_last = true,
                             .denominator = 2,
                             .per_update = 74,
+                            .rate = 0.5,
                             .denominators = denominators};
   encode_control(
       {.kind = ControlKind::begin, .step = step, .sequence = 71, .scale = 1, .squares = {}}, bytes);
@@ -137,8 +138,8 @@ void print_control() {
   std::printf(
       "begin.kind 0\nbegin.sequence 71\nbegin.step 72\nbegin.mode 1\nbegin.update "
       "1\nbegin.micro-batches 73\nbegin.short-last 1\n"
-      "begin.denominator 4611686018427387904\nbegin.per-update 74\nbegin.count 2\n");  // the bits
-                                                                                       // of 2.0
+      "begin.denominator 4611686018427387904\nbegin.rate 4602678819172646912\nbegin.per-update "
+      "74\nbegin.count 2\n");  // the bits of 2.0 and 0.5
 
   const std::vector<double> squares = {2, 2, 2};
   encode_control(

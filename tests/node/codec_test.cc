@@ -17,6 +17,7 @@ StepDescriptor sample_step() {
   step.micro_batches = 9;
   step.short_last = true;
   step.denominator = 0.1;
+  step.rate = 0.3;
   step.per_update = 4;
   return step;
 }
@@ -53,6 +54,7 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
     EXPECT_EQ(c.step.short_last, control.step.short_last);
     EXPECT_EQ(c.step.short_all, control.step.short_all);
     EXPECT_EQ(c.step.denominator, control.step.denominator);
+    EXPECT_EQ(c.step.rate, control.step.rate);
     EXPECT_EQ(c.step.per_update, control.step.per_update);
     EXPECT_TRUE(std::equal(c.step.denominators.begin(), c.step.denominators.end(),
                            control.step.denominators.begin(), control.step.denominators.end()));
@@ -84,8 +86,8 @@ TEST(ControlCodec, RefusesValuesThatCannotBe) {
   EXPECT_TRUE(refused(begin, 17, kModes));  // mode
   EXPECT_TRUE(refused(begin, 18, 2));       // update
   EXPECT_TRUE(refused(begin, 23, 255));     // short_last
-  EXPECT_TRUE(refused(begin, 35, 255));     // a negative number of micro-batches per update
-  EXPECT_TRUE(refused(begin, 36, 1));       // no denominator
+  EXPECT_TRUE(refused(begin, 43, 255));     // a negative number of micro-batches per update
+  EXPECT_TRUE(refused(begin, 44, 1));       // no denominator
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = {}};
   EXPECT_TRUE(refused(ready, 16, 255));  // more sums than any message holds
   Control done{.kind = ControlKind::done,

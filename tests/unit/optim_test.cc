@@ -51,7 +51,7 @@ struct Parameter {
                   bool decay, const std::vector<float>& grad, Tiles& tiles,
                   std::span<const kernels::PackedMatrix> packed = {}) {
     ComputeScope scope;
-    update(settings, step, made, scale, {.decay = decay ? 1.0 : 0.0},
+    update(settings, rate_at(settings, step), made, scale, {.decay = decay ? 1.0 : 0.0},
            static_cast<int64_t>(weight.size()), weight.data(), grad.data(),
            slots(settings) > 0 ? slot0.data() : nullptr,
            slots(settings) > 1 ? slot1.data() : nullptr, packed, tiles);
@@ -175,7 +175,7 @@ TEST(Optim, FactorsMultiplyRateAndDecay) {
       for (uint64_t step = 0; step < 5; ++step) {
         a.step(scaled, step, 1, true, grad, serial);
         const ComputeScope scope;
-        update(settings, step, step, 1, {.rate = 0.25, .decay = 8},
+        update(settings, rate_at(settings, step), step, 1, {.rate = 0.25, .decay = 8},
                static_cast<int64_t>(grad.size()), b.weight.data(), grad.data(), b.slot0.data(),
                b.slot1.data(), {}, serial);
       }

@@ -33,6 +33,19 @@ class Steps(unittest.TestCase):
                 digests.add((run.digest(), run.optimizer_digest()))
         self.assertEqual(len(digests), 1)
 
+    def test_a_rate_that_is_set_replaces_that_of_the_plan(self):
+        x, y = sine()
+        with small_plan().run() as run:
+            before = run.digest()
+            run.set_rate(0)
+            run.train(x, y)
+            self.assertEqual(run.digest(), before)
+            run.set_rate(0.1)
+            run.train(x, y)
+            self.assertNotEqual(run.digest(), before)
+            with self.assertRaisesRegex(weft.InvalidError, "rate is -1, expected"):
+                run.set_rate(-1)
+
     def test_inputs_by_name(self):
         x, y = sine()
         with small_plan().run() as run:

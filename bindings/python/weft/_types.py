@@ -445,7 +445,7 @@ class RunOptions(TypedDict, total=False):
     weights_dir: Optional[str]
     """For weft_run_serve and weft_run_join: a directory. When rank 0 loads a safetensors file, this rank reads its part of that file itself
     if it finds the file below this directory, at the path that rank 0 uses and with the same contents. Rank 0 sends the other parts.
-    Copied by the call. Default: NULL: rank 0 sends all.
+    Copied by the call. Default: NULL.
     """
 
 

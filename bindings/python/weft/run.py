@@ -208,6 +208,11 @@ class Run(Polled):
                 if tensor and tensor.pointer:
                     tensor.__exit__()
 
+    def set_rate(self, rate: float) -> None:
+        """Sets the learning rate of all steps after this call, in place of that of the plan."""
+        with self._lock:
+            check(_raw.weft_run_set_rate, self._ptr, rate)
+
     def _promise(self, pending: _Pending, function: Any, *arguments: Any) -> None:
         """Makes a call after which a final event follows."""
         self._pending.append(pending)   # first: the library uses the arrays even if KeyboardInterrupt follows the call

@@ -1002,7 +1002,7 @@ pub struct weft_run_config {
     pub log: weft_log_cb,
     /// of `log`. Default: NULL.
     pub log_payload: *mut c_void,
-    /// for weft_run_serve and weft_run_join: a directory. When rank 0 loads a safetensors file, this rank reads its part of that file itself if it finds the file below this directory, at the path that rank 0 uses and with the same contents. Rank 0 sends the other parts. Copied by the call. Default: NULL: rank 0 sends all.
+    /// for weft_run_serve and weft_run_join: a directory. When rank 0 loads a safetensors file, this rank reads its part of that file itself if it finds the file below this directory, at the path that rank 0 uses and with the same contents. Rank 0 sends the other parts. Copied by the call. Default: NULL.
     pub weights_dir: *const c_char,
 }
 
@@ -1457,6 +1457,8 @@ extern "C" {
     pub fn weft_run_join(mesh: *mut weft_mesh, plan: *const weft_plan, ops: *const weft_model, config: *const weft_run_config, out: *mut *mut weft_run, err: *mut weft_error) -> weft_status;
     /// Submits one step: all samples of all inputs, in the order in which the inputs were added to the model. Dimension 0 counts samples, which the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of them, and WEFT_FORWARD takes the samples of one update. If the call succeeds, the run holds references to the inputs, and delivers events with this tag: one per micro-batch (WEFT_FILL: none), then exactly one final event. If the call fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished. Thread: owner.
     pub fn weft_run_submit(run: *mut weft_run, inputs: *const *mut weft_tensor, n_inputs: u32, mode: weft_step_mode, tag: u64, err: *mut weft_error) -> weft_status;
+    /// Sets the learning rate of all steps submitted after this call, in place of that of the plan (weft_plan_rate); rate_factor of parameter groups still applies. Not stored in checkpoints. A rate that is negative or not finite is WEFT_EINVAL. Thread: owner.
+    pub fn weft_run_set_rate(run: *mut weft_run, rate: f64, err: *mut weft_error) -> weft_status;
     /// Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. Failures of the run are returned. With WEFT_FORWARD, `outputs` are `n_outputs` tensors of the caller, in the order of weft_model_add_output, each of the shape of its output for all samples; the call fills them, except NULL, or in part if it fails. Otherwise `n_outputs` is 0. Only between steps. Thread: owner.
     pub fn weft_run_step(run: *mut weft_run, inputs: *const *mut weft_tensor, n_inputs: u32, mode: weft_step_mode, outputs: *const *mut weft_tensor, n_outputs: u32, loss: *mut f64, err: *mut weft_error) -> weft_status;
     /// Fills *event with the next event. Set event->size before the call. Returns 1 for an event. Returns 0 if `timeout_ns` has passed (negative: no limit), and at once if there is no event and no start, step or save is in progress; all fields of *event except size are then 0. In a run without threads the call computes, and compares the time after each job: with `timeout_ns` 0 it runs at most one job, which is one action of one rank. A save is not divided. Thread: owner.

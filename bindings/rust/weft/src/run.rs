@@ -192,6 +192,11 @@ impl Run {
         self.raw.as_ptr()
     }
 
+    /// Sets the learning rate of all steps submitted after this call, in place of that of the plan.
+    pub fn set_rate(&mut self, rate: f64) -> Result<()> {
+        attempt(|err| unsafe { sys::weft_run_set_rate(self.raw(), rate, err) }).map(drop)
+    }
+
     /// Makes one step and returns its loss. The inputs have all samples, in the order in which the inputs were added to the model.
     pub fn step<I: Input>(&mut self, inputs: &[I], mode: Mode) -> Result<f64> {
         self.make_step(inputs, mode, &[])

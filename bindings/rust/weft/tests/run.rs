@@ -42,6 +42,21 @@ fn threads_and_ranks_do_not_change_the_result() -> weft::Result<()> {
 }
 
 #[test]
+fn a_rate_that_is_set_replaces_that_of_the_plan() -> weft::Result<()> {
+    let plan = support::small().build(&mut support::model()?)?;
+    let mut run = Run::builder(&plan).start()?;
+    let before = run.digest()?;
+    run.set_rate(0.0)?;
+    run.step(&support::batch()?, Mode::Train)?;
+    assert_eq!(run.digest()?, before);
+    run.set_rate(0.1)?;
+    run.step(&support::batch()?, Mode::Train)?;
+    assert_ne!(run.digest()?, before);
+    assert_eq!(run.set_rate(-1.0).err().map(|error| error.status()), Some(Status::Invalid));
+    Ok(())
+}
+
+#[test]
 fn a_run_has_its_own_profile() -> weft::Result<()> {
     let mut model = support::model()?;
     let profile = Profile::measure(&mut model, 2, 2, 1)?;
