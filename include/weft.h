@@ -196,12 +196,13 @@ typedef struct weft_node_config {
   const char *op;             /**< a built-in op, or one of weft_model_add_op. Default: NULL, which is refused. */
   const weft_value *inputs;   /**< in port order */
   const weft_param *params;   /**< linear: weight, bias; conv1d, conv2d: weight, bias; embedding: table; layer_norm: scale,
-                                   shift; rms_norm: scale; add, sub, mul: optionally the last operand; a user op: its own */
+                                   shift; rms_norm: scale; batch_norm: scale, shift, running mean, running variance; add, sub, mul:
+                                   optionally the last operand; a user op: its own */
   uint32_t n_inputs, n_params;
   int32_t axis;               /**< mean, sum, max, slice, concat, gather */
   int32_t heads;              /**< attention, cached_attention, rope */
   int64_t begin, end;         /**< slice */
-  double factor;              /**< scale: factor; layer_norm, rms_norm: epsilon; dropout, attention: probability of dropout;
+  double factor;              /**< scale: factor; layer_norm, rms_norm, batch_norm: epsilon; dropout, attention: probability of dropout;
                                    softmax_cross_entropy: label smoothing; rope: multiplies rotated columns, 0 is 1 */
   uint32_t n_dims;            /**< number of `dims` */
   uint32_t n_coordinates;     /**< number of `coordinates` */
@@ -215,6 +216,7 @@ typedef struct weft_node_config {
   const float *frequencies;   /**< rope: for each pair of columns, its rotation per position in radians */
   uint32_t n_frequencies;     /**< number of `frequencies` */
   double cap;                 /**< softcap: the bound; attention, cached_attention: scores s become cap tanh(s / cap), 0 is none */
+  double momentum;            /**< batch_norm: the share of the moments of a step in the running ones, above 0 to 1 */
 } weft_node_config;
 /** Sets the defaults. All fields without a stated default are 0 or NULL. Thread: any. */
 WEFT_API void weft_node_config_init(weft_node_config *config, size_t size);
@@ -237,6 +239,9 @@ WEFT_API weft_status weft_model_add_binary(weft_model *model, const char *name, 
                                            weft_value *out, weft_error *err);
 /** Adds layer normalization over the last dimension n of x, with epsilon 1e-5, NAME.weight [n], 1, and NAME.bias [n], 0. Thread: owner. */
 WEFT_API weft_status weft_model_add_layer_norm(weft_model *model, const char *name, weft_value x, weft_value *out, weft_error *err);
+/** Adds batch normalization of the last dimension n of x: epsilon 1e-5, momentum 0.1, NAME.weight and .running_var [n], 1, NAME.bias and
+ * .running_mean [n], 0. A micro-batch has its own moments; an update moves the running ones towards their mean. Thread: owner. */
+WEFT_API weft_status weft_model_add_batch_norm(weft_model *model, const char *name, weft_value x, weft_value *out, weft_error *err);
 /** Adds the rows of a new parameter NAME.weight [rows, width], initialized from N(0, 0.02), which `ids` select. `flags`: 0 or
  * WEFT_NODE_POSITIONS. Thread: owner. */
 WEFT_API weft_status weft_model_add_embedding(weft_model *model, const char *name, weft_value ids, int64_t rows, int64_t width,
@@ -266,9 +271,8 @@ enum weft_cut_flags {
 
 /**
  * Cuts dimension `dim` of an input, parameter or output over an axis into equal pieces, one per coordinate. Without a cut, every
- * coordinate has the whole tensor. `dim` is a dimension of the whole tensor, which is submitted, read, written and delivered; nodes that
- * are added later use the piece. An input or parameter is cut before a node uses it. Dimension 0 of inputs and outputs, the samples,
- * cannot be cut. Thread: owner.
+ * coordinate has the whole tensor. `dim` is a dimension of the whole tensor, which is submitted, read, written and delivered; later nodes
+ * use the piece. Cut an input or parameter before a node uses it. Dimension 0 of inputs and outputs is never cut. Thread: owner.
  */
 WEFT_API weft_status weft_model_cut_input(weft_model *model, weft_value input, uint32_t dim, const char *axis, uint32_t flags,
                                           weft_error *err);
@@ -1074,8 +1078,7 @@ WEFT_API void weft_run_config_init(weft_run_config *config, size_t size);
  * NULL. Owner: caller; free with weft_run_free. Thread: any.
  *
  * With WEFT_RUN_NOWAIT the call returns at once, and weft_run_poll delivers WEFT_EVENT_JOINED, _LEFT and _REFUSED, and then either
- * WEFT_EVENT_STARTED or WEFT_EVENT_FAILED. Other calls on the run return WEFT_ESTATE until it has started. Without mesh and threads, the
- * call itself starts the run.
+ * WEFT_EVENT_STARTED or WEFT_EVENT_FAILED. Other calls on the run return WEFT_ESTATE until then. Without mesh and threads, it starts at once.
  */
 WEFT_API weft_status weft_run_start(const weft_plan *plan, weft_mesh *mesh, const weft_run_config *config, weft_run **out,
                                     weft_error *err);
@@ -1218,13 +1221,11 @@ typedef struct weft_event {
   double loss;                    /**< the mean over the micro-batch, the update or the whole step */
   double grad_norm;               /**< done, update: global norm before clipping; done after several updates: of the last one. If it is not
                                        finite, the weights keep their values; update: those of ranks whose gradients are not finite */
-  weft_tensor *const *outputs;    /**< micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy what you need: a
-                                       reference does not keep the content, and an output cannot be submitted */
+  weft_tensor *const *outputs;    /**< micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy them: they change later */
   uint32_t n_outputs;
   int32_t rank;                   /**< error, failed, saved: the rank that failed, or -1; joined, left: the rank; started: that of this process */
   const char *text;               /**< error, failed, saved: description of the failure; refused: of the connection; else NULL */
-  double idle;                    /**< done: mean over ranks of the share of time in which a rank ran no kernel, from the first forward to
-                                       the last backward action of the step on any rank */
+  double idle;                    /**< done: mean share of a rank without a kernel, from the first to the last action of the step on any rank */
   const double *idle_by_rank;     /**< done; by the clock of each machine */
   uint32_t n_ranks;
   uint32_t missing;               /**< joined, left: ranks that have not joined */
@@ -1385,8 +1386,7 @@ enum weft_save_flags {
 typedef struct weft_save_config {
   uint32_t size;
   uint32_t n_options;
-  const char *directory;      /**< created if it does not exist. Contains step-00000010/, ..., and latest, which names the newest. The two
-                                   newest checkpoints are kept */
+  const char *directory;      /**< made if missing. Has the two newest checkpoints, step-00000010/ ..., and latest, which names the newest */
   const char *model;          /**< the text of a preset, from which a reader can make the model; may be NULL */
   const weft_pair *options;   /**< stored with the checkpoint; keys are unique and not empty */
   uint32_t flags;             /**< of weft_save_flags */

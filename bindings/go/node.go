@@ -33,6 +33,7 @@ type Node struct {
 	AxisName    string    // collectives: the axis of the model
 	Coordinates []int     // ppermute: sources, or -1 for zeros; mask: coordinates that keep their value; broadcast: the source
 	Frequencies []float32 // rope: the rotation of each pair of columns per position, in radians
+	Momentum    float64   // batch_norm: the share of the moments of a step in the running ones, above 0 to 1
 	Cap         float64   // softcap: the bound; attention, cached_attention: scores s become cap tanh(s / cap), 0 is none
 }
 
@@ -49,7 +50,7 @@ func (m *Model) Add(node Node) (out Value) {
 		c.n_frequencies = count(len(node.Frequencies))
 		c.n_inputs, c.n_params, c.n_coordinates = count(len(node.Inputs)), count(len(node.Params)), count(len(node.Coordinates))
 		c.axis, c.heads, c.begin, c.end = own.signed("axis", node.Axis), own.signed("heads", node.Heads), C.int64_t(node.Begin), C.int64_t(node.End)
-		c.factor, c.cap, c.n_dims = C.double(node.Factor), C.double(node.Cap), count(len(node.Dims))
+		c.factor, c.momentum, c.cap, c.n_dims = C.double(node.Factor), C.double(node.Momentum), C.double(node.Cap), count(len(node.Dims))
 		for i := 0; i < len(node.Dims) && i < MaxDims; i++ {
 			c.dims[i] = C.int64_t(node.Dims[i])
 		}
@@ -88,6 +89,15 @@ func (m *Model) Binary(op string, a, b Value) (out Value) {
 func (m *Model) LayerNorm(name string, x Value) (out Value) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
 		return C.weft_model_add_layer_norm(model, own.str(name), x.id, &out.id, err)
+	})
+	return out
+}
+
+// BatchNorm adds batch normalization of the last dimension, with epsilon 1e-5, momentum 0.1 and new parameters: NAME.weight and
+// NAME.running_var, 1, and NAME.bias and NAME.running_mean, 0.
+func (m *Model) BatchNorm(name string, x Value) (out Value) {
+	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_batch_norm(model, own.str(name), x.id, &out.id, err)
 	})
 	return out
 }

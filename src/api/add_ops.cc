@@ -67,7 +67,8 @@ weft_node_config node_config(const char* name, const char* op, std::span<const w
 
 // The call that adds nodes of an op with its settings and parameters.
 std::string call_for(std::string_view op) {
-  for (const char* own : {"linear", "layer_norm", "embedding", "attention", "dropout"})
+  for (const char* own :
+       {"linear", "layer_norm", "batch_norm", "embedding", "attention", "dropout"})
     if (op == own) return cat("weft_model_add_", own);
   return "weft_model_add_node";
 }
@@ -111,6 +112,23 @@ weft_status weft_model_add_layer_norm(weft_model* model, const char* name, weft_
     attrs.factor = 1e-5;
     const NewParam params[] = {{"weight", {width}, {InitKind::constant, 1}}, {"bias", {width}, {}}};
     return add_with_params(m, name, "layer_norm", attrs, in, params, *out);
+  });
+}
+
+weft_status weft_model_add_batch_norm(weft_model* model, const char* name, weft_value x,
+                                      weft_value* out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY_ASSIGN(const NodeId in, check_node(model, name, x, out));
+    Model& m = *model->model;
+    const int64_t width = m.desc(in, 1).shape.last();
+    Attrs attrs;
+    attrs.factor = 1e-5;
+    attrs.momentum = 0.1;
+    const NewParam params[] = {{"weight", {width}, {InitKind::constant, 1}},
+                               {"bias", {width}, {}},
+                               {"running_mean", {width}, {}},
+                               {"running_var", {width}, {InitKind::constant, 1}}};
+    return add_with_params(m, name, "batch_norm", attrs, in, params, *out);
   });
 }
 

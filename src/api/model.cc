@@ -81,6 +81,7 @@ Result<Attrs> attrs_of(const weft_node_config& c, const Model& model) {
   attrs.end = c.end;
   attrs.factor = c.factor;
   attrs.cap = c.cap;
+  attrs.momentum = c.momentum;
   attrs.dims = Shape(std::span<const int64_t>(c.dims, c.n_dims));
   WEFT_TRY_ASSIGN(attrs.over, over_of(c, model));
   if (c.n_frequencies > 0) WEFT_TRY(require(c.frequencies, "weft_node_config.frequencies"));

@@ -39,7 +39,7 @@ std::vector<T> read_list(ByteReader& in) {
 
 void write_attrs(ByteWriter& out, const Attrs& a) {
   out.number(a.axis).number(a.heads).number(a.flags).number(a.begin).number(a.end);
-  out.number(a.factor).number(a.cap);
+  out.number(a.factor).number(a.momentum).number(a.cap);
   write_shape(out, a.dims);
   out.number(a.over.axis);
   write_list(out, a.over.coordinates);
@@ -54,6 +54,7 @@ Result<Attrs> read_attrs(ByteReader& in) {
   a.begin = in.number<int64_t>();
   a.end = in.number<int64_t>();
   a.factor = in.number<double>();
+  a.momentum = in.number<double>();
   a.cap = in.number<double>();
   WEFT_TRY_ASSIGN(a.dims, read_shape(in));
   a.over.axis = in.number<int32_t>();

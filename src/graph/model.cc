@@ -205,7 +205,13 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   for (size_t i = 0; i < weights.size(); ++i) {
     if (weights[i] < 0 || weights[i] >= static_cast<ParamId>(params_.size()))
       return Status(Code::invalid, cat(where, ": weight ", i, " is not a parameter of this model"));
-    weight_descs.push_back(param(weights[i]).desc());
+    const Param& weight = param(weights[i]);
+    weight_descs.push_back(weight.desc());
+    if (!weight.uses.empty() && weight.average != op->average(attrs, static_cast<int>(i)))
+      return Status(Code::invalid,
+                    cat(where, ": weight ", i, ", '", weight.name,
+                        "', is a moving average in one node, and in another one it is not, or has "
+                        "another momentum"));
   }
   if (op->is_loss() && loss_ >= 0)
     return Status(Code::invalid,
@@ -246,6 +252,7 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
     int32_t sum = param.sums;
     for (const Param::Use& use : param.uses)
       if (param.shares && (use.node == id || node(use.node).shard == origin.shard)) sum = use.sum;
+    param.average = op->average(attrs, static_cast<int>(i));
     param.sums = std::max(param.sums, sum + 1);
     param.uses.push_back({id, static_cast<int>(i), sum});
   }
@@ -456,6 +463,7 @@ Digest Model::hash() const {
         .number(static_cast<uint64_t>(n.attrs.begin))
         .number(static_cast<uint64_t>(n.attrs.end));
     h.number(n.attrs.factor);
+    if (n.attrs.momentum != 0) h.text("momentum").number(n.attrs.momentum);
     if (n.attrs.cap != 0) h.text("cap").number(n.attrs.cap);
     shape(n.attrs.dims);
     for (const float frequency : n.attrs.frequencies) h.number(double{frequency});

@@ -53,6 +53,7 @@ struct Param {
     int32_t sum;  // the accumulator of its gradient
   };
   std::vector<Use> uses;  // ascending by node, then port
+  double average = 0;     // what its nodes say, see Op::average
   int32_t sums = 0;       // accumulators, in the order of their first uses
   bool shares = false;    // uses at one coordinate have one accumulator; decides rounding
   ParamPiece piece;

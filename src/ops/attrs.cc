@@ -22,6 +22,7 @@ Status check_reads(const Op& op, const Attrs& attrs) {
       {kRange, "begin and end", attrs.begin != 0 || attrs.end != 0},
       {kFactor, "factor", attrs.factor != 0},
       {kCap, "cap", attrs.cap != 0},
+      {kMomentum, "momentum", attrs.momentum != 0},
       {kDims, "dims", attrs.dims.rank != 0},
       {kOver, "axis_name", attrs.over.axis >= 0},
       {kCoordinates, "coordinates", !attrs.over.coordinates.empty()},

@@ -61,7 +61,8 @@ struct Attrs {
   int64_t end = 0;
   double factor = 0;  // scale: factor; norms: epsilon; dropout, attention: probability of dropout;
                       // softmax_cross_entropy: label smoothing; rope: of the result, 0 is 1
-  double cap = 0;     // softcap; attention, cached_attention: of scores, 0: none
+  double momentum = 0;  // batch_norm: the share of the new moments in the running ones
+  double cap = 0;       // softcap; attention, cached_attention: of scores, 0: none
   Shape dims{};  // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d:
                  // stride, padding, dilation; mean, sum, max: axes; conv2d: these and groups;
                  // max_pool, average_pool: size, stride, padding; attention: window;
@@ -92,10 +93,12 @@ enum AttrFlag : uint32_t {
   kCoordinates = 16384,
   kFrequencies = 32768,
   kCap = 65536,
+  kMomentum = 131072,
 };
 
 // One operand at build time. `batched`: dimension 0 is a multiple of the number of samples, so no
-// op may mix elements along it.
+// op may mix elements along it, except in training those that average() something: they see one
+// micro-batch at a time.
 struct Operand {
   Desc desc;
   bool batched = false;
@@ -201,6 +204,12 @@ class Op {
   }
   // Whether W adds to some rows of acc only. It notes these in Call::rows before it adds.
   virtual bool adds_rows() const { return false; }
+  // More than 0: that weight is a moving average. W adds what it averages, and an update moves it
+  // by this share towards the mean of that over the uses and micro-batches of the step.
+  virtual double average(const Attrs& attrs, int weight) const {
+    (void)attrs, (void)weight;
+    return 0;
+  }
   // May the weights receive gradients?
   virtual bool trains_weights() const { return true; }
   virtual Uses uses_input(const Attrs& attrs) const {

@@ -71,4 +71,7 @@ void update(const OptimSettings& settings, double rate, uint64_t made, double gr
             const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
             float* slot1, std::span<const kernels::PackedMatrix> packed, Tiles& tiles);
 
+// Moves n values by that share towards the mean of `count` contributions, whose sums are given.
+void average(double share, double count, int64_t n, float* value, const float* sum);
+
 }  // namespace weft

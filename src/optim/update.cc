@@ -85,4 +85,9 @@ void update(const OptimSettings& settings, double rate, uint64_t made, double gr
   });
 }
 
+void average(double share, double count, int64_t n, float* value, const float* sum) {
+  for (int64_t i = 0; i < n; ++i)
+    value[i] = static_cast<float>(value[i] + share * (sum[i] / count - value[i]));
+}
+
 }  // namespace weft

@@ -280,7 +280,11 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
       return {};
     case JobKind::update:
       if (step.per_update == 0)
-        update_weights(rate_of(step, plan_->config.optim, step.step), step.step, 0, 0, scale);
+        update_weights({.rate = rate_of(step, plan_->config.optim, step.step),
+                        .number = step.step,
+                        .scale = scale,
+                        .micro_batches = step.micro_batches},
+                       0, 0);
       else
         make_first(updates_at(versions(), step));
       return {};

@@ -165,7 +165,13 @@ class Worker {
   void reduce(const Bucket& bucket, int32_t update, int32_t parts);
   void add_sums(const ResidentParam& p, const Bucket::Part& part, float* gradient, int64_t begin,
                 int64_t count);
-  void update_weights(double rate, uint64_t made, int32_t from, int32_t to, double scale);
+  struct Update {
+    double rate;
+    uint64_t number;  // of updates before it
+    double scale;     // of the gradients; 0: nothing changes
+    int32_t micro_batches;
+  };
+  void update_weights(const Update& made, int32_t from, int32_t to);
   void make_first(int32_t version);
   void run_update(const StepDescriptor& step, int32_t update);
 

@@ -103,7 +103,7 @@ void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
                        end - begin);
       square_blocks(gradient, begin, end, partials);
     });
-    if (ends) squares = sum_of_blocks(partials, n);
+    if (ends) squares = plan_->model->param(p.param).average > 0 ? 0 : sum_of_blocks(partials, n);
     ++part;
   }
 }
@@ -140,7 +140,7 @@ void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part, float* g
 }
 
 // Computes one version of the weights from another, which may be at the same address.
-void Worker::update_weights(double rate, uint64_t made, int32_t from, int32_t to, double scale) {
+void Worker::update_weights(const Update& made, int32_t from, int32_t to) {
   const OptimSettings& optim = plan_->config.optim;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     const Param& param = plan_->model->param(p.param);
@@ -159,14 +159,21 @@ void Worker::update_weights(double rate, uint64_t made, int32_t from, int32_t to
     if (weight != version(from))
       copy_bytes(tiles_, reinterpret_cast<std::byte*>(weight),
                  reinterpret_cast<const std::byte*>(version(from)), p.tensors.front().desc.bytes());
+    if (param.average > 0) {
+      if (made.scale != 0)
+        average(param.average,
+                static_cast<double>(made.micro_batches) * static_cast<double>(param.uses.size()),
+                shape.elements(), weight, memory.grad);
+      continue;
+    }
     const bool decays = optim.decay_all || shape.rank >= 2;
     const UpdateFactors factors{param.training.rate_factor,
                                 decays ? param.training.decay_factor : 0};
     // Otherwise BLIS reads float32 weights in order.
     const bool packs = gemm_is_fused();
     const PackedForms packed = packs ? PackedForms(p, shape, arena_.data()) : PackedForms();
-    update(optim, rate, made, scale, factors, shape.elements(), weight, memory.grad,
-           memory.slots[0], memory.slots[1], packed.all(), tiles_);
+    update(optim, made.rate, made.number, made.scale, factors, shape.elements(), weight,
+           memory.grad, memory.slots[0], memory.slots[1], packed.all(), tiles_);
     set_packed(p, packs);
   }
 }
@@ -188,8 +195,13 @@ void Worker::run_update(const StepDescriptor& step, int32_t update) {
   const auto squares = std::span(squares_).subspan(static_cast<size_t>(update) * owned_, owned_);
   const bool finite =
       std::all_of(squares.begin(), squares.end(), [](double sum) { return std::isfinite(sum); });
-  update_weights(rate_of(step, plan_->config.optim, number),
-                 number / static_cast<uint64_t>(replicas), update, update + 1, finite ? 1 : 0);
+  const int32_t round = versions().round,
+                micro_batches = std::min(round, step.micro_batches - update * round) / replicas;
+  update_weights({.rate = rate_of(step, plan_->config.optim, number),
+                  .number = number / static_cast<uint64_t>(replicas),
+                  .scale = finite ? 1.0 : 0.0,
+                  .micro_batches = micro_batches},
+                 update, update + 1);
 }
 
 }  // namespace weft

@@ -266,6 +266,21 @@ case("attention capped", "attention", capped_attention(2, 1.5), [2 * normal(2, 6
 case("rms norm with unit offset", "rms_norm", lambda x, w: x[0] / jnp.sqrt(jnp.mean(x[0] ** 2, axis=-1, keepdims=True) + 1e-5) * (1 + w[0]),
      [normal(2, 3, 19)], [normal(19)], factor=1e-5, flags=UNIT_OFFSET)
 
+
+def batch_norm(eps):
+    def forward(x, w):
+        rows = tuple(range(x[0].ndim - 1))
+        return (x[0] - x[0].mean(rows)) / jnp.sqrt(x[0].var(rows) + eps) * w[0] + w[1]
+    return forward
+
+
+# The running moments have no gradient; what they average is added in its place.
+for shape in ((4, 3, 5), (3, 2, 4, 19), (3, 7)):
+    case("batch norm of " + "x".join(map(str, shape)), "batch_norm", batch_norm(1e-5), [2 * normal(*shape) + 3],
+         [normal(shape[-1]) for _ in range(4)], factor=1e-5, momentum=0.1)
+    rows = np.array(cases[-1]["in"][0]["data"]).reshape(-1, shape[-1])
+    cases[-1]["dweights"][2:] = [flat(rows.mean(0)), flat(rows.var(0, ddof=1))]
+
 path = pathlib.Path(__file__).with_name("op_values.json")
 lines = [json.dumps(row, separators=(",", ":")) for row in cases]
 path.write_text("[\n" + ",\n".join(lines) + "\n]\n")

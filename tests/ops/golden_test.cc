@@ -50,6 +50,7 @@ Problem problem_of(const json& row) {
   p.attrs.end = attrs.value("end", int64_t{0});
   p.attrs.factor = attrs.value("factor", 0.0);
   p.attrs.cap = attrs.value("cap", 0.0);
+  p.attrs.momentum = attrs.value("momentum", 0.0);
   p.attrs.frequencies = attrs.value("frequencies", std::vector<float>());
   if (attrs.contains("dims")) p.attrs.dims = shape_of(attrs["dims"]);
   for (const json& tensor : row["in"]) {

@@ -19,6 +19,24 @@ std::vector<double> ref_layer_norm(const RefCall& c) {
   return out;
 }
 
+std::vector<double> ref_batch_norm(const RefCall& c) {
+  std::vector<double> out = c.in[0].v;
+  const size_t n = c.weights[0].v.size();
+  const double rows = static_cast<double>(out.size() / n);
+  for (size_t column = 0; column < n; ++column) {
+    double mean = c.weights[2].v[column], variance = c.weights[3].v[column];
+    if (c.training) {
+      mean = variance = 0;
+      for (size_t i = column; i < out.size(); i += n) mean += out[i] / rows;
+      for (size_t i = column; i < out.size(); i += n) variance += std::pow(out[i] - mean, 2) / rows;
+    }
+    for (size_t i = column; i < out.size(); i += n)
+      out[i] = (out[i] - mean) / std::sqrt(variance + c.attrs.factor) * c.weights[0].v[column] +
+               c.weights[1].v[column];
+  }
+  return out;
+}
+
 std::vector<double> ref_rms_norm(const RefCall& c) {
   std::vector<double> out = c.in[0].v;
   const size_t n = c.weights[0].v.size();

@@ -5,6 +5,7 @@
 
 namespace weft::test {
 
+std::vector<double> ref_batch_norm(const RefCall& c);
 std::vector<double> ref_layer_norm(const RefCall& c);
 std::vector<double> ref_rms_norm(const RefCall& c);
 

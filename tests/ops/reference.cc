@@ -440,6 +440,7 @@ RefForward find_reference(const std::string& op) {
       {"embedding", embedding},
       {"exp", unary<std::exp>},
       {"gelu", gelu},
+      {"batch_norm", ref_batch_norm},
       {"layer_norm", ref_layer_norm},
       {"linear", linear},
       {"log", unary<std::log>},

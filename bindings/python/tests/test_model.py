@@ -45,7 +45,7 @@ class Ops(unittest.TestCase):
             "grouped attention": (model.attention(x, x.linear(4), x.linear(4), heads=4), (1, 6, 8)),
             "rope": (x.rope(2, [1.0, 0.1]), (1, 6, 8)),
             "rope at positions": (x.rope(2, [1.0], ids), (1, 6, 8)),
-            "norms": (x.layer_norm().rms_norm().rms_norm(unit_offset=True), (1, 6, 8)),
+            "norms": (x.layer_norm().rms_norm().rms_norm(unit_offset=True).batch_norm(momentum=0.2), (1, 6, 8)),
             "caps": (x.softcap(30.0).linear(24).attention(4, cap=50.0), (1, 6, 8)),
             "elements": (x.exp().gelu().gelu(tanh=True).log().relu().sigmoid().silu().softplus().sqrt().tanh().softmax().dropout(0.1), (1, 6, 8)),
             "gather": (x.gather(model.input("k", (6, 3), "int32")), (1, 6, 3)),

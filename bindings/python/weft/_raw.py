@@ -67,6 +67,7 @@ class weft_node_config(ctypes.Structure):
         ("frequencies", ctypes.POINTER(ctypes.c_float)),
         ("n_frequencies", ctypes.c_uint32),
         ("cap", ctypes.c_double),
+        ("momentum", ctypes.c_double),
     ]
 
 
@@ -574,6 +575,7 @@ weft_model_add_linear = declare("weft_model_add_linear", ctypes.c_int32, ctypes.
 weft_model_add_unary = declare("weft_model_add_unary", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, weft_value, ctypes.POINTER(weft_value), ctypes.POINTER(weft_error))
 weft_model_add_binary = declare("weft_model_add_binary", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, weft_value, weft_value, ctypes.POINTER(weft_value), ctypes.POINTER(weft_error))
 weft_model_add_layer_norm = declare("weft_model_add_layer_norm", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, weft_value, ctypes.POINTER(weft_value), ctypes.POINTER(weft_error))
+weft_model_add_batch_norm = declare("weft_model_add_batch_norm", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, weft_value, ctypes.POINTER(weft_value), ctypes.POINTER(weft_error))
 weft_model_add_embedding = declare("weft_model_add_embedding", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, weft_value, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint32, ctypes.POINTER(weft_value), ctypes.POINTER(weft_error))
 weft_model_add_attention = declare("weft_model_add_attention", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, weft_value, ctypes.c_int32, ctypes.c_uint32, ctypes.POINTER(weft_value), ctypes.POINTER(weft_error))
 weft_model_add_dropout = declare("weft_model_add_dropout", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, weft_value, ctypes.c_double, ctypes.POINTER(weft_value), ctypes.POINTER(weft_error))

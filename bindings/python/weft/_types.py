@@ -452,7 +452,7 @@ class RunOptions(TypedDict, total=False):
 class SaveOptions(TypedDict, total=False):
     """Options of weft_save_config. Default of every field: 0 or NULL."""
     directory: Optional[str]
-    """Created if it does not exist. Contains step-00000010/, ..., and latest, which names the newest. The two newest checkpoints are kept"""
+    """Made if missing. Has the two newest checkpoints, step-00000010/ ..., and latest, which names the newest"""
     model: Optional[str]
     """The text of a preset, from which a reader can make the model; may be NULL"""
     options: Optional[Mapping[str, str]]
@@ -676,17 +676,13 @@ class Event(NamedTuple):
     values; update: those of ranks whose gradients are not finite
     """
     outputs: Sequence[Any]
-    """Micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy what you need: a reference does not keep the content,
-    and an output cannot be submitted
-    """
+    """Micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy them: they change later"""
     rank: int
     """Error, failed, saved: the rank that failed, or -1; joined, left: the rank; started: that of this process"""
     text: Optional[str]
     """Error, failed, saved: description of the failure; refused: of the connection; else NULL"""
     idle: float
-    """Done: mean over ranks of the share of time in which a rank ran no kernel, from the first forward to the last backward action of the
-    step on any rank
-    """
+    """Done: mean share of a rank without a kernel, from the first to the last action of the step on any rank"""
     idle_by_rank: Sequence[float]
     """Done; by the clock of each machine"""
     missing: int

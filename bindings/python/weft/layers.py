@@ -52,6 +52,7 @@ def _layer(name: str, method: str) -> Any:
 
 Attention = _layer("Attention", "attention")
 AveragePool = _layer("AveragePool", "average_pool")
+BatchNorm = _layer("BatchNorm", "batch_norm")
 Conv1d = _layer("Conv1d", "conv1d")
 Conv2d = _layer("Conv2d", "conv2d")
 Dropout = _layer("Dropout", "dropout")

@@ -188,6 +188,17 @@ class Value:
         """Layer normalization over the last axis with the new parameters NAME.weight, 1, and NAME.bias, 0."""
         return self._layer("layer_norm", name, self.model._norm(name, "layer_norm", self.shape[-1], True), factor=epsilon)
 
+    def batch_norm(self, *, epsilon: float = 1e-5, momentum: float = 0.1, name: Optional[str] = None) -> "Value":
+        """Batch normalization of the last axis with the new parameters NAME.weight, 1, NAME.bias, 0, NAME.running_mean, 0, and NAME.running_var, 1.
+
+        A training step normalizes each micro-batch with its own moments, and moves the running ones, with which other steps normalize, by
+        `momentum` towards their mean over the micro-batches.
+        """
+        made = self.model._norm(name, "batch_norm", self.shape[-1], True)
+        made[1].extend([self.model.parameter(made[0] + ".running_mean", self.shape[-1:]),
+                        self.model.parameter(made[0] + ".running_var", self.shape[-1:], "constant", 1.0)])
+        return self._layer("batch_norm", name, made, factor=epsilon, momentum=momentum)
+
     def rms_norm(self, *, epsilon: float = 1e-5, unit_offset: bool = False, name: Optional[str] = None) -> "Value":
         """x / sqrt(mean(x^2) + epsilon) over the last axis, times the new parameter NAME.weight, 1, or with `unit_offset` times 1 + it, 0."""
         made = self.model._norm(name, "rms_norm", self.shape[-1], False, 0.0 if unit_offset else 1.0)

@@ -439,7 +439,7 @@ pub struct weft_node_config {
     pub op: *const c_char,
     /// in port order
     pub inputs: *const weft_value,
-    /// linear: weight, bias; conv1d, conv2d: weight, bias; embedding: table; layer_norm: scale, shift; rms_norm: scale; add, sub, mul: optionally the last operand; a user op: its own
+    /// linear: weight, bias; conv1d, conv2d: weight, bias; embedding: table; layer_norm: scale, shift; rms_norm: scale; batch_norm: scale, shift, running mean, running variance; add, sub, mul: optionally the last operand; a user op: its own
     pub params: *const weft_param,
     pub n_inputs: u32,
     pub n_params: u32,
@@ -451,7 +451,7 @@ pub struct weft_node_config {
     pub begin: i64,
     /// slice
     pub end: i64,
-    /// scale: factor; layer_norm, rms_norm: epsilon; dropout, attention: probability of dropout; softmax_cross_entropy: label smoothing; rope: multiplies rotated columns, 0 is 1
+    /// scale: factor; layer_norm, rms_norm, batch_norm: epsilon; dropout, attention: probability of dropout; softmax_cross_entropy: label smoothing; rope: multiplies rotated columns, 0 is 1
     pub factor: f64,
     /// number of `dims`
     pub n_dims: u32,
@@ -469,6 +469,8 @@ pub struct weft_node_config {
     pub n_frequencies: u32,
     /// softcap: the bound; attention, cached_attention: scores s become cap tanh(s / cap), 0 is none
     pub cap: f64,
+    /// batch_norm: the share of the moments of a step in the running ones, above 0 to 1
+    pub momentum: f64,
 }
 
 /// One tensor of a call of a user op.
@@ -1070,14 +1072,14 @@ pub struct weft_event {
     pub loss: f64,
     /// done, update: global norm before clipping; done after several updates: of the last one. If it is not finite, the weights keep their values; update: those of ranks whose gradients are not finite
     pub grad_norm: f64,
-    /// micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy what you need: a reference does not keep the content, and an output cannot be submitted
+    /// micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy them: they change later
     pub outputs: *const *mut weft_tensor,
     pub n_outputs: u32,
     /// error, failed, saved: the rank that failed, or -1; joined, left: the rank; started: that of this process
     pub rank: i32,
     /// error, failed, saved: description of the failure; refused: of the connection; else NULL
     pub text: *const c_char,
-    /// done: mean over ranks of the share of time in which a rank ran no kernel, from the first forward to the last backward action of the step on any rank
+    /// done: mean share of a rank without a kernel, from the first to the last action of the step on any rank
     pub idle: f64,
     /// done; by the clock of each machine
     pub idle_by_rank: *const f64,
@@ -1156,7 +1158,7 @@ pub struct weft_pair {
 pub struct weft_save_config {
     pub size: u32,
     pub n_options: u32,
-    /// created if it does not exist. Contains step-00000010/, ..., and latest, which names the newest. The two newest checkpoints are kept
+    /// made if missing. Has the two newest checkpoints, step-00000010/ ..., and latest, which names the newest
     pub directory: *const c_char,
     /// the text of a preset, from which a reader can make the model; may be NULL
     pub model: *const c_char,
@@ -1253,6 +1255,8 @@ extern "C" {
     pub fn weft_model_add_binary(model: *mut weft_model, name: *const c_char, op: *const c_char, a: weft_value, b: weft_value, out: *mut weft_value, err: *mut weft_error) -> weft_status;
     /// Adds layer normalization over the last dimension n of x, with epsilon 1e-5, NAME.weight [n], 1, and NAME.bias [n], 0. Thread: owner.
     pub fn weft_model_add_layer_norm(model: *mut weft_model, name: *const c_char, x: weft_value, out: *mut weft_value, err: *mut weft_error) -> weft_status;
+    /// Adds batch normalization of the last dimension n of x: epsilon 1e-5, momentum 0.1, NAME.weight and .running_var [n], 1, NAME.bias and .running_mean [n], 0. A micro-batch has its own moments; an update moves the running ones towards their mean. Thread: owner.
+    pub fn weft_model_add_batch_norm(model: *mut weft_model, name: *const c_char, x: weft_value, out: *mut weft_value, err: *mut weft_error) -> weft_status;
     /// Adds the rows of a new parameter NAME.weight [rows, width], initialized from N(0, 0.02), which `ids` select. `flags`: 0 or WEFT_NODE_POSITIONS. Thread: owner.
     pub fn weft_model_add_embedding(model: *mut weft_model, name: *const c_char, ids: weft_value, rows: i64, width: i64, flags: u32, out: *mut weft_value, err: *mut weft_error) -> weft_status;
     /// Adds attention with `heads` heads over queries, keys and values, which are side by side in the last dimension of `qkv`. `flags`: 0 or WEFT_NODE_CAUSAL. `name` may be NULL. Thread: owner.
@@ -1263,11 +1267,11 @@ extern "C" {
     pub fn weft_model_add_output(model: *mut weft_model, value: weft_value, err: *mut weft_error) -> weft_status;
     /// Makes the model an SPMD program, which every coordinate of the axis executes; an axis has 1 to 16 coordinates. Nodes use the values of one coordinate, and collectives move values between coordinates. A model may have several axes; "data", "stage" and "auto" are axes of plans. A loss, and an output that is not cut over the axis, is the value of coordinate 0. Thread: owner.
     pub fn weft_model_add_axis(model: *mut weft_model, name: *const c_char, size: u32, err: *mut weft_error) -> weft_status;
-    /// Cuts dimension `dim` of an input, parameter or output over an axis into equal pieces, one per coordinate. Without a cut, every coordinate has the whole tensor. `dim` is a dimension of the whole tensor, which is submitted, read, written and delivered; nodes that are added later use the piece. An input or parameter is cut before a node uses it. Dimension 0 of inputs and outputs, the samples, cannot be cut. Thread: owner.
+    /// Cuts dimension `dim` of an input, parameter or output over an axis into equal pieces, one per coordinate. Without a cut, every coordinate has the whole tensor. `dim` is a dimension of the whole tensor, which is submitted, read, written and delivered; later nodes use the piece. Cut an input or parameter before a node uses it. Dimension 0 of inputs and outputs is never cut. Thread: owner.
     pub fn weft_model_cut_input(model: *mut weft_model, input: weft_value, dim: u32, axis: *const c_char, flags: u32, err: *mut weft_error) -> weft_status;
-    /// Cuts dimension `dim` of an input, parameter or output over an axis into equal pieces, one per coordinate. Without a cut, every coordinate has the whole tensor. `dim` is a dimension of the whole tensor, which is submitted, read, written and delivered; nodes that are added later use the piece. An input or parameter is cut before a node uses it. Dimension 0 of inputs and outputs, the samples, cannot be cut. Thread: owner.
+    /// Cuts dimension `dim` of an input, parameter or output over an axis into equal pieces, one per coordinate. Without a cut, every coordinate has the whole tensor. `dim` is a dimension of the whole tensor, which is submitted, read, written and delivered; later nodes use the piece. Cut an input or parameter before a node uses it. Dimension 0 of inputs and outputs is never cut. Thread: owner.
     pub fn weft_model_cut_param(model: *mut weft_model, param: weft_param, dim: u32, axis: *const c_char, flags: u32, err: *mut weft_error) -> weft_status;
-    /// Cuts dimension `dim` of an input, parameter or output over an axis into equal pieces, one per coordinate. Without a cut, every coordinate has the whole tensor. `dim` is a dimension of the whole tensor, which is submitted, read, written and delivered; nodes that are added later use the piece. An input or parameter is cut before a node uses it. Dimension 0 of inputs and outputs, the samples, cannot be cut. Thread: owner.
+    /// Cuts dimension `dim` of an input, parameter or output over an axis into equal pieces, one per coordinate. Without a cut, every coordinate has the whole tensor. `dim` is a dimension of the whole tensor, which is submitted, read, written and delivered; later nodes use the piece. Cut an input or parameter before a node uses it. Dimension 0 of inputs and outputs is never cut. Thread: owner.
     pub fn weft_model_cut_output(model: *mut weft_model, output: weft_value, dim: u32, axis: *const c_char, flags: u32, err: *mut weft_error) -> weft_status;
     /// All nodes that use the parameter at one coordinate add their gradients to one sum. Otherwise each node has a sum of its own, and a loop that is unrolled needs memory for as many. It changes the order of additions and the digest. A plan is refused if it has these nodes in several stages. To be called before a node uses the parameter. Thread: owner.
     pub fn weft_model_share_gradient(model: *mut weft_model, param: weft_param, err: *mut weft_error) -> weft_status;
@@ -1447,7 +1451,7 @@ extern "C" {
     pub fn weft_run_config_init(config: *mut weft_run_config, size: usize);
     /// Allocates the planned memory and initializes the parameters. If `mesh` is NULL, this process hosts all ranks. Otherwise the call waits until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh outlives the run and serves one run. `config` may be NULL. Owner: caller; free with weft_run_free. Thread: any.
     ///
-    /// With WEFT_RUN_NOWAIT the call returns at once, and weft_run_poll delivers WEFT_EVENT_JOINED, _LEFT and _REFUSED, and then either WEFT_EVENT_STARTED or WEFT_EVENT_FAILED. Other calls on the run return WEFT_ESTATE until it has started. Without mesh and threads, the call itself starts the run.
+    /// With WEFT_RUN_NOWAIT the call returns at once, and weft_run_poll delivers WEFT_EVENT_JOINED, _LEFT and _REFUSED, and then either WEFT_EVENT_STARTED or WEFT_EVENT_FAILED. Other calls on the run return WEFT_ESTATE until then. Without mesh and threads, it starts at once.
     pub fn weft_run_start(plan: *const weft_plan, mesh: *mut weft_mesh, config: *const weft_run_config, out: *mut *mut weft_run, err: *mut weft_error) -> weft_status;
     /// Ends the run on every rank and discards steps that are not finished, at any moment, also during the start. May wait until a running job ends. NULL is a no-op. Thread: owner.
     pub fn weft_run_free(run: *mut weft_run);

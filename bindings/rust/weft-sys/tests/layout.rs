@@ -42,7 +42,7 @@ fn weft_param_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_node_config_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_node_config>(), align_of::<weft_node_config>()), (192, 8));
+    assert_eq!((size_of::<weft_node_config>(), align_of::<weft_node_config>()), (200, 8));
     assert_eq!(offset!(weft_node_config, size), 0);
     assert_eq!(offset!(weft_node_config, flags), 4);
     assert_eq!(offset!(weft_node_config, name), 8);
@@ -64,6 +64,7 @@ fn weft_node_config_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_node_config, frequencies), 168);
     assert_eq!(offset!(weft_node_config, n_frequencies), 176);
     assert_eq!(offset!(weft_node_config, cap), 184);
+    assert_eq!(offset!(weft_node_config, momentum), 192);
 }
 
 #[test]

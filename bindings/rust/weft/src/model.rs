@@ -181,6 +181,13 @@ impl Model {
         self.value(|model, out, err| unsafe { sys::weft_model_add_layer_norm(model, name.as_ptr(), x.raw(), out, err) })
     }
 
+    /// Adds batch normalization of the last dimension, with the new parameters NAME.weight, NAME.bias, NAME.running_mean and
+    /// NAME.running_var.
+    pub fn batch_norm(&mut self, name: &str, x: Value) -> Result<Value> {
+        let name = c_string(name)?;
+        self.value(|model, out, err| unsafe { sys::weft_model_add_batch_norm(model, name.as_ptr(), x.raw(), out, err) })
+    }
+
     /// Adds the rows of a new parameter NAME.weight [rows, width], initialized from N(0, 0.02), which `ids` select.
     pub fn embedding(&mut self, name: &str, ids: Value, rows: usize, width: usize) -> Result<Value> {
         self.add_embedding(name, ids, rows, width, 0)

@@ -96,6 +96,12 @@ impl<'a> Node<'a> {
         self
     }
 
+    /// "batch_norm": the share of the moments of a step in the running ones, above 0 to 1.
+    pub fn momentum(mut self, momentum: f64) -> Self {
+        self.raw.momentum = momentum;
+        self
+    }
+
     /// "softcap": the bound. "attention", "cached_attention": scores s become cap tanh(s / cap).
     pub fn cap(mut self, cap: f64) -> Self {
         self.raw.cap = cap;
