@@ -296,7 +296,7 @@ typedef struct weft_view {
 typedef struct weft_op_call {
   uint32_t size;                  /**< sizeof the struct of the library; a later version may have more fields */
   uint32_t n_inputs, n_params;
-  uint32_t reserved;
+  uint32_t training;              /**< 1 in a step with a backward pass, otherwise 0 */
   const weft_view *inputs;        /**< in port order */
   const weft_view *params;
   weft_view output;               /**< written by forward */
@@ -306,6 +306,7 @@ typedef struct weft_op_call {
   const weft_view *grad_params;   /**< backward_params: one per parameter, in the same way */
   void *payload;                  /**< of weft_model_add_op */
   weft_error *err;                /**< a callback that fails may write the reason to err->text, which messages then contain */
+  uint64_t seed;                  /**< for random numbers: another one for each node, step and micro-batch; the same in its gradients */
 } weft_op_call;
 
 /** Tensors that a gradient of a user op reads besides grad_output. The others have no data in its call, and a stash has no desc. */
@@ -318,10 +319,9 @@ enum weft_op_reads {
 };
 
 /**
- * An op of the caller, with 1 to 16 inputs, up to 16 parameters and one output. Each call must be a pure function of its operands.
- * `shape` runs inside the calls that make nodes, plans and profiles; the other callbacks run on compute threads, or inside
- * weft_run_poll if the run has none. Callbacks may run at the same time and must not call weft. They return 0, or a failure, which fails
- * the call or the run with WEFT_EUSER.
+ * An op of the caller, with 1 to 16 inputs, up to 16 parameters and one output. Each call must be a pure function of weft_op_call. `shape`
+ * runs inside the calls that make nodes, plans and profiles, the other callbacks on compute threads, or inside weft_run_poll if there are
+ * none. They may run at the same time and must not call weft. They return 0, or a failure: that of the call or the run is WEFT_EUSER.
  */
 typedef struct weft_op {
   uint32_t size;

@@ -112,6 +112,6 @@ func views(from *C.weft_view, n C.uint32_t) []*Tensor {
 func fromCall(call *C.weft_op_call) *OpCall {
 	return &OpCall{
 		Inputs: views(call.inputs, call.n_inputs), Params: views(call.params, call.n_params), Output: view(&call.output),
-		Stash: view(&call.stash), GradOutput: view(&call.grad_output),
+		Stash: view(&call.stash), GradOutput: view(&call.grad_output), Training: call.training != 0, Seed: uint64(call.seed),
 	}
 }

@@ -36,7 +36,7 @@ const (
 	ReadsAll    OpReads = C.WEFT_OP_READS_ALL
 )
 
-// Op is an op in Go, with 1 to 16 inputs, up to 16 parameters and one output. Each call must be a pure function of its operands. The functions
+// Op is an op in Go, with 1 to 16 inputs, up to 16 parameters and one output. Each call must be a pure function of its argument. The functions
 // run on compute threads, possibly at the same time, and must not call weft. An error or a panic of theirs fails the call or the run with
 // EUSER; errors.Is and errors.As find it, and a panic is a [*PanicError]. On other ranks the error has its text.
 //
@@ -65,6 +65,8 @@ type OpCall struct {
 	GradOutput     *Tensor   // Backward, BackwardParams
 	GradInputs     []*Tensor // Backward; they hold zeros
 	GradParams     []*Tensor // BackwardParams; they hold zeros
+	Training       bool      // whether the step has a backward pass
+	Seed           uint64    // for random numbers: another one for each node, step and micro-batch, and the same in its gradients
 }
 
 // PanicError is a panic of an op.

@@ -8,6 +8,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/fpenv.h"
 #include "kernels/ranges.h"
+#include "ops/dropout.h"
 
 namespace weft::api {
 
@@ -16,6 +17,12 @@ namespace {
 constexpr size_t kMostOperands = 16;  // inputs, and parameters
 
 weft_view to_view(const View& view) { return {view.data, from_desc(view.desc)}; }
+
+// Of the numbers that dropout would draw at the node.
+uint64_t seed_of(const CallKey& key) {
+  const Philox words = dropout_stream(key).draw(0);
+  return uint64_t{words[1]} << 32 | words[0];
+}
 
 // What a callback is given, and what becomes of its result.
 class Frame {
@@ -43,6 +50,8 @@ class Frame {
     call.output = shown(from.out, uses.out);
     if (!from.stash.empty()) call.stash = shown(from.stash.front(), uses.stash);
     if (from.dout) call.grad_output = to_view(from.dout);
+    call.training = from.training;
+    call.seed = seed_of(from.key);
   }
 
   Status result(std::string_view what, int32_t code) {

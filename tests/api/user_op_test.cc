@@ -1,8 +1,11 @@
 // Runs with ops of the caller: their gradients, their failures, and how long they live.
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cfenv>
 #include <filesystem>
+#include <mutex>
+#include <set>
 
 #include "api/square_op.h"
 
@@ -58,6 +61,70 @@ TEST_P(UserOpTest, ComputesWhatTheBuiltInDoes) {
     }
     EXPECT_EQ(square.destroyed, 1);
   }
+}
+
+// Drops about half of the elements in steps with a backward pass, and notes the seeds.
+struct Drop {
+  std::mutex mutex;
+  std::multiset<uint64_t> seeds;
+
+  static Drop& of(void* payload) { return *static_cast<Drop*>(payload); }
+  static void each(const weft_op_call* call, const void* from, void* to) {
+    uint64_t bits = call->seed;
+    for (int64_t i = 0; i < elements(call->output.desc); ++i) {
+      bits = bits * 6364136223846793005u + 1442695040888963407u;
+      const float factor = !call->training ? 1.0f : bits >> 63 ? 2.0f : 0.0f;
+      static_cast<float*>(to)[i] = static_cast<const float*>(from)[i] * factor;
+    }
+  }
+  static int32_t forward(const weft_op_call* call) {
+    each(call, call->inputs[0].data, call->output.data);
+    const std::lock_guard lock(of(call->payload).mutex);
+    of(call->payload).seeds.insert(call->seed);
+    return 0;
+  }
+  static int32_t backward(const weft_op_call* call) {
+    each(call, call->grad_output.data, call->grad_inputs[0].data);
+    const std::lock_guard lock(of(call->payload).mutex);
+    return of(call->payload).seeds.contains(call->seed) ? 0 : 11;
+  }
+};
+
+ModelPtr dropping_model(Drop& drop) {
+  weft_op op = square_op();
+  op.name = "drop";
+  op.forward = Drop::forward;
+  op.backward = Drop::backward;
+  op.backward_reads = 0;
+  op.destroy = nullptr;
+  ModelPtr model = new_model();
+  const weft_value x = add_input(model, "x", {1, 6}), y = add_input(model, "y", {1, 3});
+  Error err;
+  EXPECT_EQ(weft_model_add_op(model.get(), &op, &drop, &err), WEFT_OK) << err.text;
+  weft_value h = add_node(model, "drop", {add_linear(model, "a", x, 8)}, "first");
+  h = add_node(model, "drop", {add_linear(model, "b", h, 8)}, "second");
+  EXPECT_EQ(weft_model_add_output(model.get(), h, nullptr), WEFT_OK);
+  add_node(model, "mse", {add_linear(model, "c", h, 3), y});
+  return model;
+}
+
+TEST_P(UserOpTest, HasANumberForItsRandomNumbers) {
+  std::string expected;
+  for (uint32_t ranks = 1; ranks <= 3; ++ranks)
+    for (const char* recompute : {"none", "every:1"}) {
+      Drop drop;
+      weft_plan_config config = plan_config(ranks);
+      config.recompute = recompute;
+      const RunPtr run = start(dropping_model(drop), config);
+      for (int i = 0; i < 3; ++i) step(run, batch);
+      // 2 nodes, 3 steps of 3 micro-batches.
+      EXPECT_EQ(std::set(drop.seeds.begin(), drop.seeds.end()).size(), 18u);
+      if (expected.empty()) expected = digest(run);
+      EXPECT_EQ(digest(run), expected) << ranks << ", " << recompute;
+      const auto outputs = step(run, batch, WEFT_FORWARD).outputs;
+      for (const auto& micro_batch : outputs)
+        EXPECT_EQ(std::count(micro_batch[0].begin(), micro_batch[0].end(), 0), 0);
+    }
 }
 
 TEST_P(UserOpTest, DoesNotChangeHowOtherNodesRound) {

@@ -83,7 +83,7 @@ class weft_op_call(ctypes.Structure):
         ("size", ctypes.c_uint32),
         ("n_inputs", ctypes.c_uint32),
         ("n_params", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("training", ctypes.c_uint32),
         ("inputs", ctypes.POINTER(weft_view)),
         ("params", ctypes.POINTER(weft_view)),
         ("output", weft_view),
@@ -93,6 +93,7 @@ class weft_op_call(ctypes.Structure):
         ("grad_params", ctypes.POINTER(weft_view)),
         ("payload", ctypes.c_void_p),
         ("err", ctypes.POINTER(weft_error)),
+        ("seed", ctypes.c_uint64),
     ]
 
 

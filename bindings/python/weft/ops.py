@@ -22,9 +22,13 @@ class OpCall:
 
     What a method writes: forward() `output` and `stash`, backward() each of `grad_inputs` that is not None, backward_params() each of
     `grad_params` that is not None. Gradients hold zeros before. A tensor that the op has not asked for is None.
+
+    `training` says whether the step has a backward pass. `seed` is for random numbers: np.random.default_rng(call.seed). It is another one for
+    each node, step and micro-batch, and the same in forward() and the gradients.
     """
 
     def __init__(self, call: Any, method: str) -> None:
+        self.training, self.seed = bool(call.training), int(call.seed)
         self.inputs = [_array(call.inputs[i]) for i in range(call.n_inputs)]
         self.params = [_array(call.params[i]) for i in range(call.n_params)]
         self.output = _array(call.output, method == "forward")
@@ -41,7 +45,7 @@ def _array(operand: Any, writable: bool = False) -> Any:
 class Op:
     """An op of the program: a subclass defines forward(), backward() and, if it has parameters, backward_params().
 
-    Each method must depend on its operands only. Threads of the run call it, also several at the same time, and never the main thread. An exception ends the call or the run, with
+    Each method must depend on its call only. Threads of the run call it, also several at the same time, and never the main thread. An exception ends the call or the run, with
     a CallbackError whose __cause__ it is.
 
     >>> class Square(Op):

@@ -490,7 +490,8 @@ pub struct weft_op_call {
     pub size: u32,
     pub n_inputs: u32,
     pub n_params: u32,
-    pub reserved: u32,
+    /// 1 in a step with a backward pass, otherwise 0
+    pub training: u32,
     /// in port order
     pub inputs: *const weft_view,
     pub params: *const weft_view,
@@ -508,9 +509,11 @@ pub struct weft_op_call {
     pub payload: *mut c_void,
     /// a callback that fails may write the reason to err->text, which messages then contain
     pub err: *mut weft_error,
+    /// for random numbers: another one for each node, step and micro-batch; the same in its gradients
+    pub seed: u64,
 }
 
-/// An op of the caller, with 1 to 16 inputs, up to 16 parameters and one output. Each call must be a pure function of its operands. `shape` runs inside the calls that make nodes, plans and profiles; the other callbacks run on compute threads, or inside weft_run_poll if the run has none. Callbacks may run at the same time and must not call weft. They return 0, or a failure, which fails the call or the run with WEFT_EUSER.
+/// An op of the caller, with 1 to 16 inputs, up to 16 parameters and one output. Each call must be a pure function of weft_op_call. `shape` runs inside the calls that make nodes, plans and profiles, the other callbacks on compute threads, or inside weft_run_poll if there are none. They may run at the same time and must not call weft. They return 0, or a failure: that of the call or the run is WEFT_EUSER.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_op {

@@ -76,11 +76,11 @@ fn weft_view_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_op_call_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_op_call>(), align_of::<weft_op_call>()), (304, 8));
+    assert_eq!((size_of::<weft_op_call>(), align_of::<weft_op_call>()), (312, 8));
     assert_eq!(offset!(weft_op_call, size), 0);
     assert_eq!(offset!(weft_op_call, n_inputs), 4);
     assert_eq!(offset!(weft_op_call, n_params), 8);
-    assert_eq!(offset!(weft_op_call, reserved), 12);
+    assert_eq!(offset!(weft_op_call, training), 12);
     assert_eq!(offset!(weft_op_call, inputs), 16);
     assert_eq!(offset!(weft_op_call, params), 24);
     assert_eq!(offset!(weft_op_call, output), 32);
@@ -90,6 +90,7 @@ fn weft_op_call_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_op_call, grad_params), 280);
     assert_eq!(offset!(weft_op_call, payload), 288);
     assert_eq!(offset!(weft_op_call, err), 296);
+    assert_eq!(offset!(weft_op_call, seed), 304);
 }
 
 #[test]

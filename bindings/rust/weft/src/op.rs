@@ -32,6 +32,10 @@ pub struct Forward<'a> {
     pub output: ViewMut<'a>,
     /// To be written, if the op has a stash.
     pub stash: ViewMut<'a>,
+    /// Whether the step has a backward pass.
+    pub training: bool,
+    /// For random numbers: another one for each node, step and micro-batch, and the same in its gradients.
+    pub seed: u64,
 }
 
 /// The operands of a gradient.
@@ -48,6 +52,8 @@ pub struct Backward<'a> {
     pub grad_output: &'a View,
     /// The gradients to be written, or to be added to, of inputs or of parameters. They hold zeros. `None`: not required in this call.
     pub grads: Vec<Option<ViewMut<'a>>>,
+    /// That of the forward call.
+    pub seed: u64,
 }
 
 /// Tensors that a gradient reads beside the gradient of the output.
@@ -77,7 +83,7 @@ struct Closures {
 
 /// An op of the program, with 1 to 16 inputs, up to 16 parameters and one output.
 ///
-/// The closures run on compute threads, several at the same time. Each call must be a pure function of its operands. A closure that returns a
+/// The closures run on compute threads, several at the same time. Each call must be a pure function of its argument. A closure that returns a
 /// failure or panics fails the call or the run with [`Status::User`](crate::Status::User).
 ///
 /// ```
@@ -217,6 +223,8 @@ unsafe extern "C" fn call_forward(call: *const sys::weft_op_call) -> i32 {
             params: View::of(call.params, call.n_params),
             output: ViewMut::of(&call.output),
             stash: ViewMut::of(&call.stash),
+            training: call.training != 0,
+            seed: call.seed,
         })
     })
 }
@@ -241,6 +249,7 @@ unsafe fn gradient<'a>(call: &'a sys::weft_op_call, closure: &Option<Box<Backwar
             stash: &View::of(&call.stash, 1)[0],
             grad_output: &View::of(&call.grad_output, 1)[0],
             grads,
+            seed: call.seed,
         })
     })
 }
