@@ -28,42 +28,25 @@ bool forms_chain(std::span<const ModelState> states) {
   return true;
 }
 
-// The best solutions for the states i..j on 1 to M machines of one level, for i below `rows`.
-class Level {
+// The best solutions for the states 0..j on 1 to all machines.
+class Search {
  public:
-  Level(std::span<const ModelState> states, const MachineLevel& level,
-        const ReplicaOptions& options, std::vector<std::vector<double>> part, int32_t within,
-        size_t rows)
+  Search(std::span<const ModelState> states, const ReplicaOptions& options)
       : states_(states),
-        level_(level),
         options_(options),
-        part_(std::move(part)),
-        within_(within),
-        cells_(rows),
-        is_chain_(within == 1 && forms_chain(states)) {
-    for (size_t i = 0; i < rows; ++i) solve(i);
+        cells_(states.size() * static_cast<size_t>(options.machines)),
+        is_chain_(forms_chain(states)) {
+    solve();
   }
 
-  const Cell& at(size_t i, size_t j, int32_t machines) const {
-    return cells_[i][(j - i) * static_cast<size_t>(level_.machines) +
-                     static_cast<size_t>(machines) - 1];
-  }
+  // Of all states on all machines.
+  double time() const { return cells_.back().time; }
 
-  // The time of each part for the next level.
-  std::vector<std::vector<double>> times() const {
-    std::vector<std::vector<double>> out = part_;
-    for (size_t i = 0; i < cells_.size(); ++i)
-      for (size_t j = i; j < states_.size(); ++j) out[i][j - i] = at(i, j, level_.machines).time;
-    return out;
-  }
-
-  // The stages of i..j on all machines, in order.
-  std::vector<ReplicatedStage> stages(int32_t first, int32_t last) const {
+  std::vector<ReplicatedStage> stages() const {
     std::vector<ReplicatedStage> out;
-    const auto i = static_cast<size_t>(first);
-    for (int32_t machines = level_.machines, end = last;;) {
-      const Cell& cell = at(i, static_cast<size_t>(end), machines);
-      out.insert(out.begin(), {cell.split < 0 ? first : cell.split + 1, end, cell.replicas});
+    for (int32_t machines = options_.machines, end = static_cast<int32_t>(states_.size()) - 1;;) {
+      const Cell& cell = cells_[index(static_cast<size_t>(end), machines)];
+      out.insert(out.begin(), {cell.split + 1, end, cell.replicas});
       if (cell.split < 0) return out;
       end = cell.split;
       machines -= cell.replicas;
@@ -71,6 +54,12 @@ class Level {
   }
 
  private:
+  size_t index(size_t j, int32_t machines) const {
+    return j * static_cast<size_t>(options_.machines) + static_cast<size_t>(machines) - 1;
+  }
+  Cell& cell(size_t j, int32_t machines) { return cells_[index(j, machines)]; }
+
+  // Of a stage with the states i..j.
   double difference(double ModelState::*what, size_t i, size_t j) const {
     return states_[j].*what - (i ? states_[i - 1].*what : 0);
   }
@@ -83,74 +72,59 @@ class Level {
            options_.memory;
   }
 
-  double sync(size_t i, size_t j, int32_t replicas) const {
-    return 4.0 * (replicas - 1) * difference(&ModelState::param_bytes, i, j) /
-           (level_.bandwidth * replicas);
+  double time_of(size_t i, size_t j, int32_t replicas) const {
+    const double sync = 4.0 * (replicas - 1) * difference(&ModelState::param_bytes, i, j) /
+                        (options_.bandwidth * replicas);
+    return (difference(&ModelState::time, i, j) + sync) / replicas;
   }
 
-  Cell& cell(size_t i, size_t j, int32_t machines) {
-    return cells_[i][(j - i) * static_cast<size_t>(level_.machines) +
-                     static_cast<size_t>(machines) - 1];
-  }
-
-  void solve(size_t i) {
-    const int32_t most = level_.machines;
-    cells_[i].resize((states_.size() - i) * static_cast<size_t>(most));
-    for (size_t j = i; j < states_.size(); ++j)
+  void solve() {
+    const int32_t most = options_.machines;
+    for (size_t j = 0; j < states_.size(); ++j)
       for (int32_t m = 1; m <= (options_.straight ? 1 : most); ++m)
-        if (fits(i, j, most - m, m))
-          cell(i, j, m) = {(part_[i][j - i] + sync(i, j, m) / within_) / m, -1, m};
+        if (fits(0, j, most - m, m)) cell(j, m) = {time_of(0, j, m), -1, m};
     for (int32_t m = 2; m <= most; ++m)
-      for (size_t j = i + 1; j < states_.size(); ++j) {
+      for (size_t j = 1; j < states_.size(); ++j) {
         if (is_chain_) {
-          split_chain(i, j, m);
+          split_chain(j, m);
           continue;
         }
-        for (int32_t k : states_[j].before)
-          if (static_cast<size_t>(k) >= i) split(i, j, m, static_cast<size_t>(k));
+        for (int32_t k : states_[j].before) split(j, m, static_cast<size_t>(k));
       }
   }
 
   // From short last stages to long ones, until they take longer than the best solution. Of equal
   // solutions the one with the smallest k is taken, as if k ascended.
-  void split_chain(size_t i, size_t j, int32_t m) {
-    Cell& best = cell(i, j, m);
+  void split_chain(size_t j, int32_t m) {
+    Cell& best = cell(j, m);
     const Cell one = best;
     const int32_t most = options_.straight ? 1 : m - 1;
-    for (size_t k = j; k-- > i && (part_[k + 1][j - k - 1] / most <= best.time);) {
+    for (size_t k = j; k-- > 0 && (difference(&ModelState::time, k + 1, j) / most <= best.time);) {
       const Cell later = best;
       best = one;
-      split(i, j, m, k);
+      split(j, m, k);
       if (best.time > later.time || best.split < 0) best = later;
     }
   }
 
-  void split(size_t i, size_t j, int32_t m, size_t k) {
-    Cell& best = cell(i, j, m);
+  void split(size_t j, int32_t m, size_t k) {
+    Cell& best = cell(j, m);
     for (int32_t replicas = 1; replicas <= (options_.straight ? 1 : m - 1); ++replicas) {
-      const double before = cell(i, k, m - replicas).time;
-      if (before == kNever || !fits(k + 1, j, level_.machines - m, replicas)) continue;
-      // A part of a state that an inner level could not place has no time.
-      const double own =
-          k + 1 < part_.size() ? part_[k + 1][j - k - 1] : difference(&ModelState::time, k + 1, j);
-      if (own == kNever) continue;
-      double time = std::max(before, (own + sync(k + 1, j, replicas)) / replicas);
+      const double before = cell(k, m - replicas).time;
+      if (before == kNever || !fits(k + 1, j, options_.machines - m, replicas)) continue;
+      double time = std::max(before, time_of(k + 1, j, replicas));
       double arriving = 2 * states_[k].output_bytes;
-      if (options_.fed_bytes && i == 0 && m - replicas == 1)
-        arriving += options_.fed_bytes(k + 1, j);
-      time = std::max(time, arriving / (level_.bandwidth * replicas));
+      if (options_.fed_bytes && m - replicas == 1) arriving += options_.fed_bytes(k + 1, j);
+      time = std::max(time, arriving / (options_.bandwidth * replicas));
       if (j + 1 < states_.size())
-        time = std::max(time, 2 * states_[j].output_bytes / (level_.bandwidth * replicas));
+        time = std::max(time, 2 * states_[j].output_bytes / (options_.bandwidth * replicas));
       if (time < best.time) best = {time, static_cast<int32_t>(k), replicas};
     }
   }
 
   std::span<const ModelState> states_;
-  const MachineLevel level_;
   const ReplicaOptions& options_;
-  std::vector<std::vector<double>> part_;  // [i][j - i]
-  const int32_t within_;                   // machines of the level below
-  std::vector<std::vector<Cell>> cells_;
+  std::vector<Cell> cells_;  // by index()
   const bool is_chain_;
 };
 
@@ -167,16 +141,12 @@ Status check(std::span<const ModelState> states, const ReplicaOptions& options) 
         return Status(Code::invalid,
                       cat("state ", s, " contains state ", b, ", expected one before it"));
   }
-  if (options.levels.empty())
-    return Status(Code::invalid, "machines are in at least one level, found none");
-  for (const MachineLevel& level : options.levels) {
-    if (level.machines < 1 || level.machines > 4096)
-      return Status(Code::invalid,
-                    cat("a level has ", level.machines, " machines, expected 1 to 4096"));
-    if (!(level.bandwidth > 0))
-      return Status(Code::invalid,
-                    cat("a level has bandwidth ", level.bandwidth, ", expected more than 0"));
-  }
+  if (options.machines < 1 || options.machines > 4096)
+    return Status(Code::invalid,
+                  cat("there are ", options.machines, " machines, expected 1 to 4096"));
+  if (!(options.bandwidth > 0))
+    return Status(Code::invalid,
+                  cat("the bandwidth is ", options.bandwidth, ", expected more than 0"));
   if (!(options.memory >= 0))
     return Status(Code::invalid,
                   cat("memory is ", options.memory, ", expected 0 (no limit) or more"));
@@ -188,40 +158,11 @@ Status check(std::span<const ModelState> states, const ReplicaOptions& options) 
 Result<ReplicatedPlan> partition_replicated(std::span<const ModelState> states,
                                             const ReplicaOptions& options) {
   WEFT_TRY(check(states, options));
-  const size_t n = states.size();
-  // The outermost level is solved only for the whole, the inner levels for every part.
-  std::vector<std::vector<double>> part(n);
-  for (size_t i = 0; i < n; ++i)
-    for (size_t j = i; j < n; ++j) part[i].push_back(states[j].time - (i ? states[i - 1].time : 0));
-  std::vector<Level> levels;
-  int32_t within = 1;
-  double replicated = states[n - 1].time;
-  for (const MachineLevel& level : options.levels) {
-    const bool outermost = &level == &options.levels.back();
-    levels.emplace_back(states, level, options, std::move(part), within, outermost ? 1 : n);
-    part = levels.back().times();
-    const double sync = 4.0 * (level.machines - 1) * states[n - 1].param_bytes /
-                        (level.bandwidth * level.machines) / within;
-    replicated = (replicated + sync) / level.machines;
-    within = level.machines;
-  }
-  ReplicatedPlan out;
-  out.time = part[0][n - 1];
-  out.one_machine = states[n - 1].time;
-  out.data_parallel = replicated;
-  if (out.time == kNever)
-    return Status(Code::invalid, cat("no partition of ", n, " states fits the machines"));
-  out.stages = {{0, static_cast<int32_t>(n) - 1, 1}};
-  for (size_t l = levels.size(); l-- > 0;) {
-    std::vector<ReplicatedStage> finer;
-    for (const ReplicatedStage& outer : out.stages)
-      for (ReplicatedStage inner : levels[l].stages(outer.first, outer.last)) {
-        inner.replicas *= outer.replicas;
-        finer.push_back(inner);
-      }
-    out.stages = std::move(finer);
-  }
-  return out;
+  const Search search(states, options);
+  if (search.time() == kNever)
+    return Status(Code::invalid,
+                  cat("no partition of ", states.size(), " states fits the machines"));
+  return ReplicatedPlan{.stages = search.stages(), .time = search.time()};
 }
 
 }  // namespace weft

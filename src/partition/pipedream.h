@@ -8,9 +8,9 @@
 //   a further one   max(the best for what is before it on M - R machines, its own time on R, 2 a_in
 //   / (bandwidth R), 2 a_out / (bandwidth R))
 // Beyond the paper, the inputs of a stage after the first machine count with 2 a_in.
-// The time of a step is that of the slowest part. Machines that are nested (cores in a host, hosts
-// in a rack) are solved from the inside out: the result of a level for a part is the time of that
-// part for the next level.
+// The time of a step is that of the slowest part. The paper also nests machines (hosts in a rack).
+// Weft does not: it gives consecutive ranks to a stage, and a stage that is replicated together
+// with its neighbours on several hosts would not have these.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +31,11 @@ struct ModelState {
   std::vector<int32_t> before;  // states that this one contains
 };
 
-struct MachineLevel {
-  int32_t machines = 1;
-  double bandwidth = 0;  // bytes per second between them
-};
-
 struct ReplicaOptions {
-  std::vector<MachineLevel> levels;  // from the inside out
-  double memory = 0;                 // bytes that a stage may keep; 0: no limit
-  bool straight = false;             // one machine per stage
+  int32_t machines = 1;
+  double bandwidth = 0;   // bytes per second between them
+  double memory = 0;      // bytes that a stage may keep; 0: no limit
+  bool straight = false;  // one machine per stage
   // Bytes of inputs that the first machine sends to a stage with the states `first` to `last`. They
   // count if this machine is the stage before. May be empty: none.
   std::function<double(size_t first, size_t last)> fed_bytes = {};
@@ -52,9 +48,7 @@ struct ReplicatedStage {
 
 struct ReplicatedPlan {
   std::vector<ReplicatedStage> stages;
-  double time = 0;           // of a minibatch, once the pipeline is full
-  double one_machine = 0;    // the same for all on one machine
-  double data_parallel = 0;  // and for all machines as replicas of the whole
+  double time = 0;  // of a minibatch, once the pipeline is full
 };
 
 Result<ReplicatedPlan> partition_replicated(std::span<const ModelState> states,

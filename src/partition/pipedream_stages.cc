@@ -19,7 +19,8 @@ double bandwidth_of(const PlanConfig& config) {
 ReplicaOptions options_for(const PlanConfig& config, const CutLoads& cuts, int32_t machines,
                            bool straight) {
   return {
-      .levels = {{machines, bandwidth_of(config)}},
+      .machines = machines,
+      .bandwidth = bandwidth_of(config),
       .memory = static_cast<double>(config.memory_limit),
       .straight = straight,
       .fed_bytes = [&cuts](size_t first, size_t last) { return cuts.fed_bytes(first, last + 1); }};

@@ -130,6 +130,12 @@ std::string text_of(const ReplicatedPlan& plan) {
   return out;
 }
 
+// On machines that are all replicas of the whole.
+double data_parallel(const ModelState& whole, const ReplicaOptions& options) {
+  const double sum = 4.0 * (options.machines - 1) * whole.param_bytes / options.machines;
+  return (whole.time + sum / options.bandwidth) / options.machines;
+}
+
 struct Known {
   const char* model;
   int32_t machines;
@@ -142,15 +148,17 @@ class Published : public testing::TestWithParam<Known> {};
 TEST_P(Published, ModelsAreCutAsPublished) {
   const Known& known = GetParam();
   const auto states = states_of(read_graph(known.model));
-  const auto plan = partition_replicated(states, {.levels = {{known.machines, 1e9}}});
+  const ReplicaOptions options{.machines = known.machines, .bandwidth = 1e9};
+  const auto plan = partition_replicated(states, options);
   ASSERT_TRUE(plan.ok()) << plan.status().text();
   EXPECT_EQ(text_of(plan.value()), known.replicas);
   const auto digits = [](double v) { return std::round(v * 100) / 100; };
   if (known.speedup > 0) {
-    EXPECT_EQ(digits(plan.value().one_machine / plan.value().time), known.speedup);
+    EXPECT_EQ(digits(states.back().time / plan.value().time), known.speedup);
   }
   if (known.over_replicas > 0) {
-    EXPECT_EQ(digits(plan.value().data_parallel / plan.value().time), known.over_replicas);
+    EXPECT_EQ(digits(data_parallel(states.back(), options) / plan.value().time),
+              known.over_replicas);
   }
 }
 
@@ -213,7 +221,8 @@ TEST(PipeDream, IsTheBestOfAll) {
     const auto states = random_chain(rng, 1 + rng() % 6);
     const auto machines = static_cast<int32_t>(1 + rng() % 5);
     const double memory = rng() % 2 ? 0 : 20.0 + static_cast<double>(rng() % 100);
-    const auto plan = partition_replicated(states, {.levels = {{machines, 1}}, .memory = memory});
+    const auto plan =
+        partition_replicated(states, {.machines = machines, .bandwidth = 1, .memory = memory});
     const double best = best_of_all(states, 0, machines, memory);
     ASSERT_TRUE(plan.ok()) << "case " << i << ": "
                            << plan.status().text();  // replicas of the whole keep nothing
@@ -229,34 +238,10 @@ TEST(PipeDream, IsTheBestOfAll) {
   }
 }
 
-TEST(PipeDream, ALevelOfOneMachineChangesNothing) {
-  const auto states = states_of(read_graph("alexnet"));
-  const auto flat = partition_replicated(states, {.levels = {{4, 1e9}}});
-  ASSERT_TRUE(flat.ok()) << flat.status().text();
-  for (const auto& levels : {std::vector<MachineLevel>{{1, 2e9}, {4, 1e9}},
-                             std::vector<MachineLevel>{{4, 1e9}, {1, 3e9}}}) {
-    const auto nested = partition_replicated(states, {.levels = levels});
-    ASSERT_TRUE(nested.ok()) << nested.status().text();
-    EXPECT_EQ(nested.value().time, flat.value().time);
-    EXPECT_EQ(text_of(nested.value()), text_of(flat.value()));
-  }
-}
-
-TEST(PipeDream, MachinesWithinMachines) {
-  const auto states = states_of(read_graph("vgg16"));
-  const auto nested = partition_replicated(states, {.levels = {{4, 10e9}, {4, 1e9}}});
-  const auto flat = partition_replicated(states, {.levels = {{16, 1e9}}});
-  ASSERT_TRUE(nested.ok() && flat.ok());
-  int32_t used = 0;
-  for (const ReplicatedStage& stage : nested.value().stages) used += stage.replicas;
-  EXPECT_EQ(used, 16);
-  EXPECT_LT(nested.value().data_parallel,
-            flat.value().data_parallel);  // most of the sum goes over the fast links
-}
-
 TEST(PipeDream, StraightHasOneMachinePerStage) {
   const auto states = states_of(read_graph("vgg16"));
-  const auto plan = partition_replicated(states, {.levels = {{4, 1e9}}, .straight = true});
+  const auto plan =
+      partition_replicated(states, {.machines = 4, .bandwidth = 1e9, .straight = true});
   ASSERT_TRUE(plan.ok()) << plan.status().text();
   EXPECT_EQ(text_of(plan.value()), "1-1-1-1");
 }
@@ -267,15 +252,16 @@ TEST(PipeDream, FaultsAreNamed) {
   const auto text = [&](const ReplicaOptions& options) {
     return partition_replicated(states, options).status().text();
   };
-  EXPECT_EQ(text({}), "machines are in at least one level, found none");
-  EXPECT_EQ(text({.levels = {{0, 1}}}), "a level has 0 machines, expected 1 to 4096");
-  EXPECT_EQ(text({.levels = {{1, 0}}}), "a level has bandwidth 0, expected more than 0");
-  EXPECT_EQ(text({.levels = {{3, 1}}, .straight = true}),
+  EXPECT_EQ(text({.machines = 0, .bandwidth = 1}), "there are 0 machines, expected 1 to 4096");
+  EXPECT_EQ(text({.machines = 1, .bandwidth = 0}), "the bandwidth is 0, expected more than 0");
+  EXPECT_EQ(text({.machines = 3, .bandwidth = 1, .straight = true}),
             "no partition of 2 states fits the machines");
   states[1].before = {1};
-  EXPECT_EQ(text({.levels = {{2, 1}}}), "state 1 contains state 1, expected one before it");
+  EXPECT_EQ(text({.machines = 2, .bandwidth = 1}),
+            "state 1 contains state 1, expected one before it");
   states[1].time = -1;
-  EXPECT_EQ(text({.levels = {{2, 1}}}), "state 1 has -1, expected finite numbers from 0");
+  EXPECT_EQ(text({.machines = 2, .bandwidth = 1}),
+            "state 1 has -1, expected finite numbers from 0");
 }
 
 }  // namespace
