@@ -75,6 +75,9 @@ struct PlanConfig {
   std::vector<NodeTimes> times;  // per node of the model; empty: by analysis
   Machines machines;             // SplitBy::cost
 
+  bool includes(Mode mode) const {
+    return step_kinds == 0 || (step_kinds >> static_cast<uint32_t>(mode) & 1);
+  }
   DType values() const { return precision == "bf16" ? DType::bf16 : DType::f32; }
 };
 
@@ -433,14 +436,5 @@ struct Plan {
     return variant ? config.short_size : config.micro_batch_size;
   }
 };
-
-// Errors name the setting or node, what was expected and what was found.
-Status check_config(const Model& model, const PlanConfig& config);
-// The part that is also for replicas which a partitioner has chosen.
-Status check_replicas(const Model& model, const PlanConfig& config);
-// Of each setting that ranks must have in common, with its name.
-std::vector<std::pair<std::string, Digest>> setting_digests(const PlanConfig& config);
-// Computes `hash` from all other fields.
-void hash_plan(Plan& plan);
 
 }  // namespace weft

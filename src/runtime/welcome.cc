@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "kernels/gemm.h"
 #include "kernels/target.h"
+#include "plan/plan_hash.h"
 
 namespace weft {
 

@@ -11,6 +11,7 @@
 #include "partition/schedule_costs.h"
 #include "partition/stages.h"
 #include "plan/asynchronous.h"
+#include "plan/check_config.h"
 #include "plan/schedule_choice.h"
 #include "tune/recompute_search.h"
 

@@ -2,7 +2,9 @@
 
 #include "lowering/mode_plans.h"
 #include "partition/stages.h"
+#include "plan/check_config.h"
 #include "plan/f32_nodes.h"
+#include "plan/plan_hash.h"
 #include "sim/predict.h"
 #include "tune/limit_search.h"
 
