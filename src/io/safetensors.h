@@ -79,10 +79,7 @@ class SafetensorsFile {
   uint64_t bytes() const { return data_begin_ + data_bytes_; }
   const SafetensorsEntry* find(std::string_view name) const;  // null if there is none
 
-  // The whole tensor; another dtype or number of elements than that of `out` is a failure.
-  Status read(const SafetensorsEntry& entry, std::span<float> out) const;
-  Status read(const SafetensorsEntry& entry, std::span<int32_t> out) const;
-  // Its bytes without conversion.
+  // The whole tensor without conversion; another size than that of `out` is a failure.
   Status read_bytes(const SafetensorsEntry& entry, std::span<std::byte> out) const;
   // The bytes of a piece that begins at this byte of the tensor.
   Status read_piece(const SafetensorsEntry& entry, uint64_t offset, std::span<std::byte> out) const;
@@ -95,8 +92,6 @@ class SafetensorsFile {
   Result<Digest> fingerprint() const;
 
  private:
-  Status read_as(const SafetensorsEntry& entry, DType dtype, std::span<std::byte> out) const;
-
   File file_;
   SafetensorsHeader header_;
   std::vector<size_t> by_name_;

@@ -68,23 +68,6 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
                                                                    : nullptr;
 }
 
-Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<float> out) const {
-  return read_as(entry, DType::f32, std::as_writable_bytes(out));
-}
-
-Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<int32_t> out) const {
-  return read_as(entry, DType::i32, std::as_writable_bytes(out));
-}
-
-Status SafetensorsFile::read_as(const SafetensorsEntry& entry, DType dtype,
-                                std::span<std::byte> out) const {
-  WEFT_TRY_ASSIGN(const TensorSpec spec, entry.spec().within(path()));
-  if (spec.desc.dtype != dtype)
-    return Status(Code::invalid, cat(path(), ": tensor ", shown(entry.name), ": expected ",
-                                     dtype_name(dtype), ", found ", spec.desc.text()));
-  return read_bytes(entry, out);
-}
-
 Status SafetensorsFile::read_bytes(const SafetensorsEntry& entry, std::span<std::byte> out) const {
   if (out.size() != entry.end - entry.begin)
     return Status(Code::invalid,

@@ -49,12 +49,11 @@ double rate_at(const OptimSettings& settings, uint64_t step);  // step counts fr
 double clip_scale(const OptimSettings& settings, double norm);
 
 // Sum of squares of n floats: blocks of kNormBlock elements from the start, each summed in double
-// in a fixed tree, folded ascending. `partials` keeps one partial sum per block, so that the
-// threads can divide the blocks.
+// in a fixed tree, folded ascending. `partials` has one sum per block, so that threads can divide
+// the blocks.
 constexpr int64_t kNormBlock = 4096;
 constexpr int64_t norm_blocks(int64_t n) { return (n + kNormBlock - 1) / kNormBlock; }
-double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles);
-// The same in two parts. `begin` is a multiple of kNormBlock.
+// `begin` is a multiple of kNormBlock.
 void square_blocks(const float* x, int64_t begin, int64_t end, double* partials);
 double sum_of_blocks(const double* partials, int64_t n);
 

@@ -49,12 +49,6 @@ double sum_of_blocks(const double* partials, int64_t n) {
   return sum;
 }
 
-double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles) {
-  for_ranges(tiles, n, kTileElements,
-             [&](int64_t begin, int64_t end) { square_blocks(x, begin, end, partials); });
-  return sum_of_blocks(partials, n);
-}
-
 void update(const OptimSettings& settings, double rate, uint64_t made, double grad_scale,
             const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
             float* slot1, std::span<const kernels::PackedMatrix> packed, Tiles& tiles) {

@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "graph/presets.h"
 #include "kernels/fpenv.h"
-#include "kernels/tiles.h"
 #include "optim/optim.h"
 #include "runtime/run.h"
 #include "tune/make_plan.h"
@@ -181,11 +180,11 @@ class Sequential {
     return out;
   }
   static double square(const std::vector<float>& x) {
-    SerialTiles serial;
     const auto n = static_cast<int64_t>(x.size());
     std::vector<double> partials(static_cast<size_t>(norm_blocks(n)));
     const ComputeScope scope;
-    return sum_of_squares(x.data(), n, partials.data(), serial);
+    square_blocks(x.data(), 0, n, partials.data());
+    return sum_of_blocks(partials.data(), n);
   }
 
   // SGD with momentum, as written in kernels/update.h: each product and sum rounded as the kernel

@@ -29,6 +29,10 @@ using test::slurp;
 using test::spill;
 
 template <typename T>
+std::span<std::byte> memory_of(std::vector<T>& values) {
+  return std::as_writable_bytes(std::span(values));
+}
+template <typename T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
@@ -68,14 +72,14 @@ TEST(Safetensors, ReadsTheReferenceFile) {
   ASSERT_NE(weight, nullptr);
   EXPECT_EQ(weight->spec().value(), (TensorSpec{"a/weight", {DType::f32, {2, 3}}}));
   std::vector<float> values(6);
-  ASSERT_TRUE(fine(file.read(*weight, values)));
+  ASSERT_TRUE(fine(file.read_bytes(*weight, memory_of(values))));
   EXPECT_EQ(values, kWeight);
   std::vector<int32_t> tokens(3);
   ASSERT_NE(file.find("tokens"), nullptr);
-  ASSERT_TRUE(fine(file.read(*file.find("tokens"), tokens)));
+  ASSERT_TRUE(fine(file.read_bytes(*file.find("tokens"), memory_of(tokens))));
   EXPECT_EQ(tokens, kTokens);
   ASSERT_NE(file.find("empty"), nullptr);
-  EXPECT_TRUE(fine(file.read(*file.find("empty"), std::span<float>())));
+  EXPECT_TRUE(fine(file.read_bytes(*file.find("empty"), {})));
   ASSERT_NE(file.find("loss"), nullptr);
   EXPECT_EQ(file.find("loss")->shape.rank, 0);
   EXPECT_NE(file.find(kBetaName), nullptr);
@@ -83,16 +87,13 @@ TEST(Safetensors, ReadsTheReferenceFile) {
   EXPECT_EQ(file.find("tokens "), nullptr);
 }
 
-TEST(Safetensors, RefusesToReadATensorAsAnotherKind) {
+TEST(Safetensors, RefusesToReadATensorOfAnotherSizeOrKind) {
   auto opened = SafetensorsFile::open(kReference);
   ASSERT_TRUE(fine(opened.status()));
   const SafetensorsFile& file = opened.value();
   std::vector<float> floats(3);
-  EXPECT_TRUE(says(file.read(*file.find("tokens"), floats),
-                   {kReference, "'tokens'", "expected f32", "found i32[3]"}));
-  EXPECT_TRUE(says(file.read(*file.find("a/weight"), floats),
-                   {"'a/weight'", "has 24 bytes", "memory has 12"}));
-  EXPECT_TRUE(says(file.read(*file.find("loss"), floats), {"'loss'", "expected f32, found f64[]"}));
+  EXPECT_TRUE(says(file.read_bytes(*file.find("a/weight"), memory_of(floats)),
+                   {kReference, "'a/weight'", "has 24 bytes", "memory has 12"}));
 
   const Directory directory;
   const std::string json = R"({"half":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}})";
@@ -100,8 +101,8 @@ TEST(Safetensors, RefusesToReadATensorAsAnotherKind) {
         std::string(1, static_cast<char>(json.size())) + std::string(7, '\0') + json + "ab");
   auto half = SafetensorsFile::open(directory / "x");
   ASSERT_TRUE(fine(half.status()));
-  EXPECT_TRUE(says(half.value().read(half.value().entries()[0], floats),
-                   {directory / "x", "'half'", "BF16", "expected F32, I32"}));
+  EXPECT_TRUE(
+      says(half.value().entries()[0].spec().status(), {"'half'", "BF16", "expected F32, I32"}));
 }
 
 TEST(Safetensors, ReadsHalvesAsFloats) {
@@ -284,7 +285,7 @@ TEST(Safetensors, AFileCutShortAfterOpeningIsAnError) {
   ASSERT_TRUE(fine(file.status()));
   std::filesystem::resize_file(path, file.value().bytes() - 1);
   std::vector<int32_t> tokens(3);
-  EXPECT_TRUE(says(file.value().read(*file.value().find("tokens"), tokens),
+  EXPECT_TRUE(says(file.value().read_bytes(*file.value().find("tokens"), memory_of(tokens)),
                    {path, "'tokens'", "expected 1 more"}));
   EXPECT_TRUE(says(file.value().checksum().status(), {path, "ends at byte"}));
 }

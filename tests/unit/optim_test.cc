@@ -250,15 +250,15 @@ TEST(Optim, SumOfSquaresFoldsBlocksOf4096) {
   for (double block : blocks) expected += block;
 
   ComputeScope scope;
-  SerialTiles serial;
-  test::ThreadedTiles threads(4);
-  std::vector<double> one(blocks.size(), -1), four(blocks.size(), -1);
-  const double sum = sum_of_squares(x.data(), static_cast<int64_t>(n), one.data(), serial);
-  EXPECT_EQ(sum, sum_of_squares(x.data(), static_cast<int64_t>(n), four.data(), threads));
-  EXPECT_EQ(one, four);
-  EXPECT_NEAR(sum, expected, 1e-12 * expected);
-  for (size_t i = 0; i < blocks.size(); ++i) EXPECT_NEAR(one[i], blocks[i], 1e-12 * blocks[i]);
-  EXPECT_EQ(sum_of_squares(x.data(), 0, one.data(), serial), 0);
+  const auto size = static_cast<int64_t>(n);
+  std::vector<double> whole(blocks.size(), -1), parts(blocks.size(), -1);
+  square_blocks(x.data(), 0, size, whole.data());
+  square_blocks(x.data(), 16384, size, parts.data());
+  square_blocks(x.data(), 0, 16384, parts.data());
+  EXPECT_EQ(whole, parts);
+  for (size_t i = 0; i < blocks.size(); ++i) EXPECT_NEAR(whole[i], blocks[i], 1e-12 * blocks[i]);
+  EXPECT_NEAR(sum_of_blocks(whole.data(), size), expected, 1e-12 * expected);
+  EXPECT_EQ(sum_of_blocks(whole.data(), 0), 0);
 }
 
 TEST(Optim, RatesWarmUpAndFollowTheCosine) {
