@@ -8,12 +8,12 @@
 
 namespace weft {
 
-RankTimes on_our_clock(const RankTimes& theirs, int64_t said, int64_t answered) {
-  const int64_t least = theirs.told - answered, most = theirs.heard - said;
+RankTimes on_our_clock(const RankTimes& theirs, int64_t begin_sent, int64_t end_received) {
+  const int64_t least = theirs.end_sent - end_received, most = theirs.begin_received - begin_sent;
   if (least <= 0 && most >= 0) return theirs;
   const int64_t ahead = least + (most - least) / 2;
-  return {theirs.begin - ahead, theirs.end - ahead, theirs.busy, theirs.heard - ahead,
-          theirs.told - ahead};
+  return {theirs.begin - ahead, theirs.end - ahead, theirs.busy, theirs.begin_received - ahead,
+          theirs.end_sent - ahead};
 }
 
 Controller::Controller(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {
@@ -55,7 +55,7 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
   missing_ready_ = missing_done_ = plan_->config.ranks;
   Ends& ends = ends_[static_cast<size_t>(step_.mode)];
   std::fill(due_.begin(), due_.end(), ends.sinks);
-  told_ = 0;
+  reported_ = 0;
   missing_deliveries_ = ends.sinks * step_.micro_batches;
   result_ = {};
   result_.step = step_;
@@ -132,13 +132,13 @@ Status Controller::delivered(uint64_t sequence, int32_t edge, int32_t micro_batc
   if (mode().graph.tensors[static_cast<size_t>(tensor)].node == plan_->model->loss())
     losses_[static_cast<size_t>(micro_batch)] = loss;
   // Replicas deliver side by side.
-  while (told_ < step_.micro_batches && due_[static_cast<size_t>(told_)] == 0)
-    effects.micro_batch(told_++);
+  while (reported_ < step_.micro_batches && due_[static_cast<size_t>(reported_)] == 0)
+    effects.micro_batch(reported_++);
   finish_if_over(effects);
   return {};
 }
 
-Status Controller::heard(int32_t rank, const Control& message, ControllerEffects& effects) {
+Status Controller::received(int32_t rank, const Control& message, ControllerEffects& effects) {
   if (rank < 0 || rank >= plan_->config.ranks)
     return Status(Code::protocol, cat("rank ", rank, " is not one of ", plan_->config.ranks));
   if (!running_ || message.sequence != step_.sequence)

@@ -56,7 +56,7 @@ class Controller {
   // A delivery has landed; losses contain their sum over the micro-batch.
   Status delivered(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss,
                    ControllerEffects& effects);
-  Status heard(int32_t rank, const Control& message, ControllerEffects& effects);
+  Status received(int32_t rank, const Control& message, ControllerEffects& effects);
 
   bool idle() const { return !running_; }
   uint64_t next_sequence() const { return next_sequence_; }
@@ -84,7 +84,7 @@ class Controller {
   std::vector<double> squares_;  // per update of a segment (else one) and parameter
   std::vector<UpdateResult> updates_;
   std::vector<int32_t> due_;           // per micro-batch: deliveries still missing
-  int32_t told_ = 0;                   // of those before it, the owner knows that none is missing
+  int32_t reported_ = 0;               // of those before it, the owner knows that none is missing
   std::vector<uint8_t> ready_, done_;  // per rank
   std::vector<RankTimes> times_;       // per rank
   std::vector<double> idle_;           // per rank

@@ -20,15 +20,15 @@ struct JobTime {
 // the first and the last message of a step were sent and received give the offset.
 struct RankTimes {
   int64_t begin = 0, end = 0, busy = 0;
-  int64_t heard = 0, told = 0;  // when the rank received the begin of the step, and sent its end; 0
-                                // if all ranks share a clock
+  // When the rank received the begin of the step, and sent its end; 0 if all ranks share a clock.
+  int64_t begin_received = 0, end_sent = 0;
 };
 
-// The same times on the clock of the process that sent the begin of the step at `said` and received
-// its done at `answered`. A message cannot arrive before it is sent, which limits the offset of the
-// clocks. If an offset of 0 is possible it is used, otherwise the middle, so that a message takes
-// the same time in both directions.
-RankTimes on_our_clock(const RankTimes& theirs, int64_t said, int64_t answered);
+// The same times on the clock of the process that sent the begin of the step at `begin_sent` and
+// received its done at `end_received`. A message cannot arrive before it is sent, which limits the
+// offset of the clocks. If an offset of 0 is possible it is used, otherwise the middle, so that a
+// message takes the same time in both directions.
+RankTimes on_our_clock(const RankTimes& theirs, int64_t begin_sent, int64_t end_received);
 
 // Made by the controller, and sent before the first forward.
 struct StepDescriptor {

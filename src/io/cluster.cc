@@ -186,7 +186,7 @@ int64_t Cluster::ranks() const {
   return static_cast<int64_t>(sum);
 }
 
-Cluster::Seat Cluster::at(int64_t rank) const {
+Cluster::Machine Cluster::at(int64_t rank) const {
   size_t kind = 0;
   for (int64_t all = 0; kind + 1 < machines.size(); ++kind, rank -= all) {
     all = static_cast<int64_t>(machines[kind].count * machines[kind].ranks);
@@ -196,19 +196,19 @@ Cluster::Seat Cluster::at(int64_t rank) const {
 }
 
 std::string Cluster::machine(int64_t rank) const {
-  const Seat seat = at(rank);
-  const ClusterMachines& m = machines[seat.kind];
-  return m.count > 1 ? cat(m.name, "-", seat.number) : m.name;
+  const Machine machine = at(rank);
+  const ClusterMachines& m = machines[machine.kind];
+  return m.count > 1 ? cat(m.name, "-", machine.number) : m.name;
 }
 
-bool Cluster::named(const Seat& seat, const std::string& name) const {
-  const ClusterMachines& m = machines[seat.kind];
+bool Cluster::named(const Machine& machine, const std::string& name) const {
+  const ClusterMachines& m = machines[machine.kind];
   return m.name == name || m.group == name ||
-         (m.count > 1 && cat(m.name, "-", seat.number) == name);
+         (m.count > 1 && cat(m.name, "-", machine.number) == name);
 }
 
 ClusterLink Cluster::link(int64_t from, int64_t to) const {
-  const Seat a = at(from), b = at(to);
+  const Machine a = at(from), b = at(to);
   if (a.kind == b.kind && a.number == b.number) return within;
   for (size_t i = overrides.size(); i-- > 0;) {
     const ClusterOverride& o = overrides[i];

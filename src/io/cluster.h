@@ -51,12 +51,12 @@ struct Cluster {
   ClusterLink link(int64_t from, int64_t to) const;
 
  private:
-  struct Seat {
+  struct Machine {
     size_t kind;     // index into machines
     int64_t number;  // which of them
   };
-  Seat at(int64_t rank) const;
-  bool named(const Seat& seat, const std::string& name) const;
+  Machine at(int64_t rank) const;
+  bool named(const Machine& machine, const std::string& name) const;
 };
 
 // Errors name the field, what was expected and what was found.

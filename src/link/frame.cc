@@ -96,9 +96,9 @@ Result<FrameHeader> decode_frame(std::span<const std::byte> frame,
   if (const uint8_t major = get_le<uint8_t>(p + 4); major != kWireMajor)
     return wrong(cat("wire version ", major, ", this weft has ", kWireMajor));
   if (const uint32_t check = check_of(frame.first(kHeaderCheckAt)),
-      told = get_le<uint32_t>(p + kHeaderCheckAt);
-      check != told)
-    return wrong(cat("header check ", hex(told), ", its bytes give ", hex(check)));
+      stored = get_le<uint32_t>(p + kHeaderCheckAt);
+      check != stored)
+    return wrong(cat("header check ", hex(stored), ", its bytes give ", hex(check)));
   const uint8_t kind = get_le<uint8_t>(p + 6);
   if (kind < static_cast<uint8_t>(FrameKind::hello) || kind > static_cast<uint8_t>(FrameKind::bye))
     return wrong(cat("frame of kind ", kind, ", which is unknown"));
@@ -118,9 +118,9 @@ Result<FrameHeader> decode_frame(std::span<const std::byte> frame,
   h.length = get_le<uint32_t>(p + 52);
   const auto rest = frame.subspan(kHeaderBytes);
   WEFT_TRY(check_sizes(h, rest.size()));
-  if (const uint32_t check = check_of(rest), told = get_le<uint32_t>(p + kPayloadCheckAt);
-      check != told)
-    return wrong(cat("payload check ", hex(told), ", its bytes give ", hex(check)));
+  if (const uint32_t check = check_of(rest), stored = get_le<uint32_t>(p + kPayloadCheckAt);
+      check != stored)
+    return wrong(cat("payload check ", hex(stored), ", its bytes give ", hex(check)));
   *payload = rest;
   return h;
 }

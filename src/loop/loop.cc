@@ -133,8 +133,8 @@ void Loop::dispose(std::unique_ptr<Disposable> what) {
   if (post(*what)) (void)what.release();
 }
 
-void Loop::on_failure(std::function<void(const Status&)> told) {
-  state_->on_failure = std::move(told);
+void Loop::on_failure(std::function<void(const Status&)> callback) {
+  state_->on_failure = std::move(callback);
 }
 
 void Loop::failed(const Status& status) noexcept {

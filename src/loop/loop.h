@@ -53,9 +53,9 @@ class Loop {
   void dispose(std::unique_ptr<Disposable> what);
 
   // Called on the loop thread after an exception in a callback, for lack of memory: an object may
-  // be inconsistent, so that all users of the loop fail with this status. `told` must not depend
-  // on memory. Call on_failure() before run(), or on the loop thread.
-  void on_failure(std::function<void(const Status&)> told);
+  // be inconsistent, so that all users of the loop fail with this status. `callback` must not
+  // depend on memory. Call on_failure() before run(), or on the loop thread.
+  void on_failure(std::function<void(const Status&)> callback);
   // Loop thread. Calls f and catches its exceptions, which must not pass through libuv.
   template <typename F>
   void protect(F&& f) noexcept {

@@ -62,7 +62,7 @@ struct RankNode::Peer final : LinkEffects {
   void released(const Tag& tag) override { push(Event::Kind::released, tag); }
   void granted(const Tag& tag) override { push(Event::Kind::granted, tag); }
   void message(uint32_t type, std::span<const std::byte> bytes) override {
-    if (Status s = node.heard_message(rank, type, bytes); !s.ok()) {
+    if (Status s = node.received_message(rank, type, bytes); !s.ok()) {
       origin = {.rank = rank, .code = s.code(), .cause = Cause::protocol, .detail = s.text()};
       push(Event::Kind::failed);
     }
@@ -70,7 +70,7 @@ struct RankNode::Peer final : LinkEffects {
   void leaving() override { push(Event::Kind::leaving); }
   void failed(const Origin& why, bool by_abort) override {
     origin = why;
-    told_by_peer = by_abort;
+    reported_by_peer = by_abort;
     push(Event::Kind::failed);
   }
   void closed() override { push(Event::Kind::closed); }
@@ -85,8 +85,8 @@ struct RankNode::Peer final : LinkEffects {
   Link link;
   MessageAt landing_at;  // of the tensor that is arriving
   uint64_t landing_bytes = 0;
-  Origin origin;              // for a failed event
-  bool told_by_peer = false;  // the failure arrived in an abort
+  Origin origin;                  // for a failed event
+  bool reported_by_peer = false;  // the failure arrived in an abort
   bool connected = false, opened = false, hung_up = false, joined = false;
 };
 

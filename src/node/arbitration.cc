@@ -8,8 +8,8 @@ namespace weft {
 
 namespace {
 // Rank 0 receives a frame of a live rank within a heartbeat, and loses a dead one at about the same
-// time as the accuser. Without an answer by then, the accuser uses its own observation.
-constexpr LinkTime kJudgeMs = 700, kAnswerMs = 1200;
+// time as the reporter. Without an answer by then, the reporter uses its own observation.
+constexpr LinkTime kConfirmMs = 700, kAnswerMs = 1200;
 }  // namespace
 
 // A loss between two ranks, if rank 0 may still receive from both. This rank detected it, or the
@@ -17,12 +17,12 @@ constexpr LinkTime kJudgeMs = 700, kAnswerMs = 1200;
 // may leave because of a third rank that only rank 0 knows of.
 bool RankNode::ask_first(const Peer& peer) const {
   if (rank_ == 0 || peer.rank == 0 || !peer.origin.lost() || peer.origin.other >= 0) return false;
-  return !peer.told_by_peer || (peer.opened && peer.origin.rank == rank_);
+  return !peer.reported_by_peer || (peer.opened && peer.origin.rank == rank_);
 }
 
-void RankNode::accuse(Peer& peer) {
+void RankNode::suspect(Peer& peer) {
   Peer& zero = *find(0);
-  if (accusation_.of >= 0) return;  // one report is enough
+  if (suspicion_.of >= 0) return;  // one report is enough
   Origin origin = peer.origin;
   if (origin.rank == rank_) {
     // The other end reports this rank as lost. If rank 0 does not answer, the other end is lost.
@@ -32,37 +32,37 @@ void RankNode::accuse(Peer& peer) {
     origin.heard_ms = now_ - peer.link.last_heard();
     origin.reported_ms = now_ - peer.link.peer_activity_at();
   }
-  accusation_ = {.by = rank_, .of = peer.rank, .origin = origin, .until = now_ + kAnswerMs};
+  suspicion_ = {.by = rank_, .of = peer.rank, .origin = origin, .until = now_ + kAnswerMs};
   zero.link.send_message(kLostMessage, encode_origin(origin), now_, zero);
 }
 
-Status RankNode::heard_accusation(int32_t from, std::span<const std::byte> bytes) {
+Status RankNode::received_suspicion(int32_t from, std::span<const std::byte> bytes) {
   WEFT_TRY_ASSIGN(const Origin origin, decode_origin(bytes));
   const int32_t of = origin.rank;
   if (!controller_) return Status(Code::protocol, "it reports a lost rank to a rank other than 0");
   if (!origin.lost() || origin.other >= 0 || of == from || !find(of))
     return Status(Code::protocol,
                   cat("it reports rank ", of, " as lost, which rank ", from, " cannot know"));
-  // One at a time. If the accused sends a report itself, it is alive.
-  if (accusation_.of >= 0) return {};
-  accusation_ = {.by = from, .of = of, .origin = origin, .until = now_ + kJudgeMs};
+  // One at a time. If the suspect sends a report itself, it is alive.
+  if (suspicion_.of >= 0) return {};
+  suspicion_ = {.by = from, .of = of, .origin = origin, .until = now_ + kConfirmMs};
   return {};
 }
 
-// A frame of the accused arrived after the accusation, so that both it and the accuser are alive.
-void RankNode::acquit(int32_t heard) {
-  if (!controller_ || failed_ || accusation_.of != heard) return;
-  Origin origin = accusation_.origin;
-  origin.rank = std::max(accusation_.by, accusation_.of);
-  origin.other = std::min(accusation_.by, accusation_.of);
-  origin.process = {};  // of the accused
+// A frame of the suspect arrived after the report, so that both it and the reporter are alive.
+void RankNode::refute_suspicion(int32_t alive) {
+  if (!controller_ || failed_ || suspicion_.of != alive) return;
+  Origin origin = suspicion_.origin;
+  origin.rank = std::max(suspicion_.by, suspicion_.of);
+  origin.other = std::min(suspicion_.by, suspicion_.of);
+  origin.process = {};  // of the suspect
   origin.activity = {};
   fail_with(origin);
 }
 
-void RankNode::judge_in_time() {
-  if (failed_ || now_ < accusation_.until) return;
-  fail_with(accusation_.origin);
+void RankNode::confirm_suspicion() {
+  if (failed_ || now_ < suspicion_.until) return;
+  fail_with(suspicion_.origin);
   hang_up_dead();
 }
 

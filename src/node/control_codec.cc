@@ -45,7 +45,7 @@ void encode_control(const Control& control, std::vector<std::byte>& out) {
           .number(control.times.begin)
           .number(control.times.end)
           .number(control.times.busy);
-      writer.number(control.times.heard).number(control.times.told);
+      writer.number(control.times.begin_received).number(control.times.end_sent);
       return;
   }
 }
@@ -99,10 +99,10 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
       times.begin = reader.number<int64_t>();
       times.end = reader.number<int64_t>();
       times.busy = reader.number<int64_t>();
-      times.heard = reader.number<int64_t>();
-      times.told = reader.number<int64_t>();
+      times.begin_received = reader.number<int64_t>();
+      times.end_sent = reader.number<int64_t>();
       constexpr int64_t kMost = int64_t{1} << 59;  // so that no difference overflows
-      for (const int64_t t : {times.begin, times.end, times.heard, times.told})
+      for (const int64_t t : {times.begin, times.end, times.begin_received, times.end_sent})
         sound = sound && t > -kMost && t < kMost;
       sound = sound && times.begin <= times.end && times.busy >= 0 &&
               times.busy <= times.end - times.begin;

@@ -83,11 +83,11 @@ Status EffectRouter::released(int32_t edge, int32_t micro_batch) {
   return engine_.released(edge, micro_batch, *this);
 }
 
-Status EffectRouter::heard(int32_t from, const Control& message) {
+Status EffectRouter::received(int32_t from, const Control& message) {
   if (message.kind == ControlKind::ready || message.kind == ControlKind::done) {
     if (!controller_)
       return Status(Code::protocol, "a message for the controller, which is on rank 0");
-    return controller_->heard(from, message, *this);
+    return controller_->received(from, message, *this);
   }
   if (from != 0) return Status(Code::protocol, "a message that only the controller sends");
   if (message.kind == ControlKind::commit)

@@ -45,7 +45,7 @@ class RankLinks {
   // with released().
   virtual void post(const Route& route, int32_t micro_batch, bool delivered) = 0;
   virtual void grant(Route& route, int32_t micro_batch) = 0;       // the peer's granted()
-  virtual void control(int32_t rank, const Control& message) = 0;  // that rank's heard()
+  virtual void control(int32_t rank, const Control& message) = 0;  // that rank's received()
   virtual void micro_batch(int32_t micro_batch) = 0;               // rank 0: see ControllerEffects
   virtual void step_done(const StepResult& result) = 0;            // rank 0
 };
@@ -64,7 +64,7 @@ class EffectRouter final : private ControllerEffects {
   Status arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss);
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch);
   Status released(int32_t edge, int32_t micro_batch);
-  Status heard(int32_t from, const Control& message);
+  Status received(int32_t from, const Control& message);
   void abort() { engine_.abort(); }
 
   // The last step that began here.

@@ -129,26 +129,26 @@ void RankNode::grant(Route& route, int32_t micro_batch) {
 }
 
 void RankNode::control(int32_t to, const Control& message) {
-  Control told = message;
+  Control sent = message;
   if (to == rank_) {
     if (message.kind == ControlKind::ready) {
       numbers_.assign(message.squares.begin(), message.squares.end());
-      told.squares = {};
+      sent.squares = {};
     }
-    return push({.kind = Event::Kind::control, .peer = rank_, .control = told});
+    return push({.kind = Event::Kind::control, .peer = rank_, .control = sent});
   }
   if (message.kind == ControlKind::done) {
-    told.times.heard = begun_at_ * kNsPerMs;
-    told.times.told = now_ * kNsPerMs;
+    sent.times.begin_received = begun_at_ * kNsPerMs;
+    sent.times.end_sent = now_ * kNsPerMs;
   }
-  encode_control(told, bytes_);
+  encode_control(sent, bytes_);
   Peer& peer = *find(to);
   peer.link.send_message(kControlMessage, bytes_, now_, peer);
 }
 
 // --- in
 
-Status RankNode::heard_message(int32_t from, uint32_t type, std::span<const std::byte> bytes) {
+Status RankNode::received_message(int32_t from, uint32_t type, std::span<const std::byte> bytes) {
   if (type >= kFirstFreeType) {
     effects_.message(from, type, bytes);
     return {};
@@ -160,7 +160,7 @@ Status RankNode::heard_message(int32_t from, uint32_t type, std::span<const std:
     event.control.step.denominators = {};
     event.kind = Event::Kind::control;
   } else if (type == kLostMessage) {
-    return heard_accusation(from, bytes);
+    return received_suspicion(from, bytes);
   } else if (type != kJoinedMessage || !bytes.empty()) {
     return wrong(cat("message of type ", type, " and ", bytes.size(), " bytes, which is unknown"));
   }
@@ -168,7 +168,7 @@ Status RankNode::heard_message(int32_t from, uint32_t type, std::span<const std:
   return {};
 }
 
-Status RankNode::heard_control(int32_t from, Control message) {
+Status RankNode::received_control(int32_t from, Control message) {
   const bool begins = message.kind == ControlKind::begin;
   if (message.kind == ControlKind::ready) message.squares = numbers_;
   if (message.kind == ControlKind::done && from != rank_)
@@ -181,7 +181,7 @@ Status RankNode::heard_control(int32_t from, Control message) {
     ++next_sequence_;
     if (!controller_) begun_at_ = now_;
   }
-  WEFT_TRY(router_.heard(from, message));
+  WEFT_TRY(router_.received(from, message));
   if (!begins) return {};
   for (const Event& event : early_) WEFT_TRY(take(event));
   early_.clear();

@@ -92,7 +92,7 @@ void RankNode::received(int32_t peer, Lane lane, std::span<const std::byte> fram
   now_ = now;
   if (Peer* p = find(peer)) {
     p->link.received(lane, frame, now, *p);
-    if (accusation_.of == peer && p->link.is_open()) acquit(peer);
+    if (suspicion_.of == peer && p->link.is_open()) refute_suspicion(peer);
   }
   drain(now);
 }
@@ -104,7 +104,7 @@ void RankNode::sent(int32_t peer, uint64_t token, LinkTime now) {
 }
 
 LinkTime RankNode::next_tick() const {
-  LinkTime next = failed_ ? kNever : accusation_.until;
+  LinkTime next = failed_ ? kNever : suspicion_.until;
   for (const auto& peer : links_) next = std::min(next, peer->link.next_tick());
   return next;
 }
@@ -117,7 +117,7 @@ void RankNode::tick(LinkTime now) {
     peer->link.tick(now, *peer);
   }
   drain(now);
-  judge_in_time();
+  confirm_suspicion();
 }
 
 void RankNode::ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now,
@@ -266,7 +266,7 @@ Status RankNode::handle(const Event& event) {
     case Event::Kind::failed: {
       Peer& peer = *find(event.peer);
       if (ask_first(peer))
-        accuse(peer);
+        suspect(peer);
       else
         fail_with(peer.origin);
       return {};
@@ -278,11 +278,11 @@ Status RankNode::handle(const Event& event) {
         effects_.closed();
       }
       return {};
-    case Event::Kind::joined: return heard_joined(event.peer);
+    case Event::Kind::joined: return received_joined(event.peer);
     case Event::Kind::arrived: return arrived(event);
     case Event::Kind::granted: return granted(event);
     case Event::Kind::released: return router_.released(event.at.edge, event.at.micro_batch);
-    case Event::Kind::control: return heard_control(event.peer, event.control);
+    case Event::Kind::control: return received_control(event.peer, event.control);
   }
   return {};
 }
@@ -291,7 +291,7 @@ Status RankNode::handle(const Event& event) {
 // -------------------------------------------------------------------------------------------------
 
 Status RankNode::joined_here() {
-  if (controller_) return heard_joined(0);
+  if (controller_) return received_joined(0);
   joined_ = true;
   Peer* zero = find(0);
   zero->link.send_message(kJoinedMessage, {}, now_, *zero);
@@ -299,7 +299,7 @@ Status RankNode::joined_here() {
   return {};
 }
 
-Status RankNode::heard_joined(int32_t from) {
+Status RankNode::received_joined(int32_t from) {
   if (!controller_) return Status(Code::protocol, "it sent joined to a rank other than 0");
   if (Peer* peer = find(from)) {
     if (peer->joined) return Status(Code::protocol, "it has joined twice");

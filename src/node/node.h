@@ -12,7 +12,7 @@
 //
 // If the connection of two ranks breaks, each would report the other as lost. Therefore a rank that
 // loses another one first asks rank 0, which has a link to both. If rank 0 receives a frame of the
-// accused, only the connection was lost. If rank 0 also loses the accused, that rank was lost.
+// suspect, only the connection was lost. If rank 0 also loses the suspect, that rank was lost.
 #pragma once
 
 #include <memory>
@@ -144,9 +144,9 @@ class RankNode final : private RankLinks {
   void drain(LinkTime now);
   Status handle(const Event& event);
   Status joined_here();
-  Status heard_joined(int32_t from);
-  Status heard_control(int32_t from, Control message);
-  Status heard_message(int32_t from, uint32_t type, std::span<const std::byte> bytes);
+  Status received_joined(int32_t from);
+  Status received_control(int32_t from, Control message);
+  Status received_message(int32_t from, uint32_t type, std::span<const std::byte> bytes);
   Status arrived(const Event& event);
   Status take(const Event& event);
   Status granted(const Event& event);
@@ -157,10 +157,10 @@ class RankNode final : private RankLinks {
   void fail_with(const Origin& origin);
   // --- arbitration.cc: which rank is lost if one rank reports the loss of another
   bool ask_first(const Peer& peer) const;
-  void accuse(Peer& peer);
-  Status heard_accusation(int32_t from, std::span<const std::byte> bytes);
-  void acquit(int32_t heard);
-  void judge_in_time();
+  void suspect(Peer& peer);
+  Status received_suspicion(int32_t from, std::span<const std::byte> bytes);
+  void refute_suspicion(int32_t alive);
+  void confirm_suspicion();
   void hang_up_dead();
   MessageAt at(int32_t edge, int32_t micro_batch) const;
   const Edge& edge_at(const MessageAt& at) const;
@@ -195,12 +195,12 @@ class RankNode final : private RankLinks {
   uint64_t next_sequence_ = 0;  // of the next one
   int32_t open_links_ = 0, closed_links_ = 0;
   int32_t joined_ranks_ = 0;  // rank 0: number of ranks that have joined
-  struct Accusation {
+  struct Suspicion {
     int32_t by = -1, of = -1;  // ranks; -1: none
     Origin origin;             // the failure to report if no frame contradicts it
     LinkTime until = kNever;
   };
-  Accusation accusation_;  // rank 0: received; other ranks: sent
+  Suspicion suspicion_;  // rank 0: received; other ranks: sent
   bool joined_ = false, failed_ = false, leaving_ = false, closed_ = false;
   Origin origin_;
 };

@@ -40,7 +40,7 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   void released(const Tag&) override {}
   void granted(const Tag&) override {}
   void message(uint32_t type, std::span<const std::byte> bytes) override {
-    if (type == kJoinType) admission.asked(*this, bytes);
+    if (type == kJoinType) admission.join_requested(*this, bytes);
   }
   void leaving() override {
     gone = true;
@@ -50,7 +50,7 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
     if (!by_abort && rank < 0)
       admission.count_refused(wire->connection().peer(), origin_text(origin));
     why = origin;
-    told = by_abort;
+    reported = by_abort;
     gone = true;
   }
   void closed() override { gone = true; }
@@ -61,8 +61,8 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   LinkTime since;
   bool greeted = false;  // the first frame was from a candidate, not from a rank
   bool gone = false;
-  Origin why{.cause = Cause::closed};  // why it is gone; the candidate reported it if `told`
-  bool told = false;
+  Origin why{.cause = Cause::closed};  // why it is gone; the candidate reported it if `reported`
+  bool reported = false;
   int32_t rank = -1;
   std::vector<std::byte> request;  // arrived before expect()
   int32_t member = -1;             // a rank of the run, whose first frame is in `first`
@@ -97,7 +97,7 @@ void Admission::admit_ranks(std::vector<PublicKey> keys) {
   transport_.admit(rank_keys_, false);
 }
 
-bool Admission::may_ask(const Candidate& candidate) const {
+bool Admission::may_join(const Candidate& candidate) const {
   const PublicKey* const key = candidate.wire->connection().key();
   return !transport_.encrypts() || (key && std::find(candidate_keys_.begin(), candidate_keys_.end(),
                                                      *key) != candidate_keys_.end());
@@ -105,8 +105,8 @@ bool Admission::may_ask(const Candidate& candidate) const {
 
 bool Admission::is_own_key(const PublicKey& key) const {
   if (!transport_.encrypts()) return true;
-  for (size_t r = 1; r < seats_.size(); ++r)
-    if (seats_[r] && joined_[r].key == key) return false;
+  for (size_t r = 1; r < candidate_of_rank_.size(); ++r)
+    if (candidate_of_rank_[r] && joined_[r].key == key) return false;
   return key != PublicKey{} &&
          std::find(candidate_keys_.begin(), candidate_keys_.end(), key) == candidate_keys_.end();
 }
@@ -130,9 +130,10 @@ void Admission::received(PeerConnection& wire, int lane, std::span<const std::by
     std::span<const std::byte> payload;
     auto header = decode_frame(frame, &payload);
     if (!header.ok())
-      return turn_away(
+      return reject(
           wire, cat("not a weft frame: ", header.status().text()));  // no answer: not a weft peer
-    if (header.value().source != kNobody) return met_rank(candidate, header.value(), lane, frame);
+    if (header.value().source != kNobody)
+      return received_from_rank(candidate, header.value(), lane, frame);
     candidate.greeted = true;
     candidate.link.connected(loop_.now_ms(), candidate);
   }
@@ -141,8 +142,8 @@ void Admission::received(PeerConnection& wire, int lane, std::span<const std::by
 }
 
 // A connection that claims to be a rank of the run.
-void Admission::met_rank(Candidate& candidate, const FrameHeader& header, int lane,
-                         std::span<const std::byte> frame) {
+void Admission::received_from_rank(Candidate& candidate, const FrameHeader& header, int lane,
+                                   std::span<const std::byte> frame) {
   PeerConnection& wire = *candidate.wire;
   const std::string who = rank_name(header.source);
   candidate.hello = header;
@@ -150,15 +151,14 @@ void Admission::met_rank(Candidate& candidate, const FrameHeader& header, int la
     send_failure(candidate, *failure_);
     return drop(wire);
   }
-  if (over_) return turn_away(wire, cat(who, " of a run that is over"));
+  if (over_) return reject(wire, cat(who, " of a run that is over"));
   if (header.kind != FrameKind::hello || frame.size() > kMostHello)
-    return turn_away(wire, cat(who, " begins with ", frame_kind_name(header.kind), " of ",
-                               frame.size(), " bytes, expected hello of at most ", kMostHello));
+    return reject(wire, cat(who, " begins with ", frame_kind_name(header.kind), " of ",
+                            frame.size(), " bytes, expected hello of at most ", kMostHello));
   const auto early = static_cast<size_t>(std::count_if(
       candidates_.begin(), candidates_.end(), [](const auto& g) { return g.second->member >= 0; }));
   if (!member_ && early >= most_early_)
-    return turn_away(wire,
-                     cat(who, " connected before it was expected, as ", early, " others did"));
+    return reject(wire, cat(who, " connected before it was expected, as ", early, " others did"));
   candidate.member = header.source;
   candidate.first_lane = lane;
   candidate.first.assign(frame.begin(), frame.end());
@@ -173,31 +173,32 @@ void Admission::sent(PeerConnection& wire, uint64_t token) {
 void Admission::disconnected(PeerConnection& wire, const std::string& why) {
   const auto at = candidates_.find(&wire);
   if (at == candidates_.end() || at->second->greeted || at->second->member >= 0) return drop(wire);
-  turn_away(wire, cat("not a weft connection: ", why));
+  reject(wire, cat("not a weft connection: ", why));
 }
 
-void Admission::turn_away(PeerConnection& wire, const std::string& why) {
+void Admission::reject(PeerConnection& wire, const std::string& why) {
   count_refused(wire.connection().peer(), why);
   drop(wire);
 }
 
-// A candidate that left is removed; its seat is free again.
+// A candidate that left is removed; its rank is free again.
 void Admission::drop(PeerConnection& wire) {
   auto at = candidates_.find(&wire);
   if (at == candidates_.end()) return;
   std::unique_ptr<Candidate> candidate = std::move(at->second);
   candidates_.erase(at);
   if (candidate->rank >= 0) {
-    seats_[static_cast<size_t>(candidate->rank)] =
-        nullptr;  // a candidate with a rank has this seat: see finish()
+    candidate_of_rank_[static_cast<size_t>(candidate->rank)] =
+        nullptr;  // no other candidate has this rank: see finish()
     if (done_) {
       joined_[static_cast<size_t>(candidate->rank)] = {};
-      report_seat(RunEvent::Kind::left, candidate->rank, {});
+      report_rank(RunEvent::Kind::left, candidate->rank, {});
     }
     // The connection of the run decides from then on. The bye on this connection may be lost: the
     // rank closes it at once, and the system then discards what a lossy network has not
     // delivered.
-    if (!came_[static_cast<size_t>(candidate->rank)] || candidate->told) report_left(*candidate);
+    if (!has_connection_[static_cast<size_t>(candidate->rank)] || candidate->reported)
+      report_left(*candidate);
   }
   candidate->wire->connection().close_after(300);
   retire(loop_, std::move(candidate->wire));
@@ -207,7 +208,7 @@ void Admission::drop(PeerConnection& wire) {
 void Admission::report_left(const Candidate& candidate) {
   if (!left_) return;
   Origin why = candidate.why;
-  if (!candidate.told || why.rank == kNobody) {  // otherwise it failed because of another rank
+  if (!candidate.reported || why.rank == kNobody) {  // otherwise it failed because of another rank
     why.rank = candidate.rank;
     why.process = candidate.link.peer_process();
     why.joining = true;
@@ -220,9 +221,9 @@ void Admission::expect(const Plan& plan, int64_t timeout_ms,
   over_ = false;
   failure_.reset();
   plan_ = &plan;
-  seats_.assign(static_cast<size_t>(plan.config.ranks), nullptr);
+  candidate_of_rank_.assign(static_cast<size_t>(plan.config.ranks), nullptr);
   joined_.assign(static_cast<size_t>(plan.config.ranks), {});
-  came_.assign(static_cast<size_t>(plan.config.ranks), false);
+  has_connection_.assign(static_cast<size_t>(plan.config.ranks), false);
   joined_[0].endpoint = endpoint();
   deadline_ = loop_.now_ms() + timeout_ms;
   done_ = std::move(done);
@@ -233,7 +234,8 @@ void Admission::expect(const Plan& plan, int64_t timeout_ms,
     if (!candidate->request.empty()) early.push_back(candidate.get());
   std::sort(early.begin(), early.end(),
             [](const Candidate* a, const Candidate* b) { return a->since < b->since; });
-  for (Candidate* candidate : early) asked(*candidate, std::exchange(candidate->request, {}));
+  for (Candidate* candidate : early)
+    join_requested(*candidate, std::exchange(candidate->request, {}));
   finish_if_full();
   if (!stopped_.ok()) stop(stopped_);
 }
@@ -249,10 +251,10 @@ void Admission::stop(const Status& why) {
     if (!candidate->request.empty()) candidate->link.abort(no_run(why), loop_.now_ms(), *candidate);
 }
 
-void Admission::asked(Candidate& candidate, std::span<const std::byte> bytes) {
+void Admission::join_requested(Candidate& candidate, std::span<const std::byte> bytes) {
   if (candidate.rank >= 0 || !candidate.request.empty())  // it has its rank and keeps it
     return count_refused(candidate.wire->connection().peer(), "it asked to join twice");
-  if (!may_ask(candidate))
+  if (!may_join(candidate))
     return refuse(candidate, Status(Code::invalid, "a rank of a run does not join again"));
   if (!plan_) {
     if (!stopped_.ok())
@@ -262,52 +264,54 @@ void Admission::asked(Candidate& candidate, std::span<const std::byte> bytes) {
     return;
   }
   auto request = decode_join(bytes);
-  const Status status = request.ok() ? seat(candidate, request.value()) : request.status();
+  const Status status = request.ok() ? choose_rank(candidate, request.value()) : request.status();
   if (!status.ok()) return refuse(candidate, status);
   finish_if_full();
 }
 
-Status Admission::seat(Candidate& candidate, const JoinRequest& request) {
+Status Admission::choose_rank(Candidate& candidate, const JoinRequest& request) {
   if (!done_) return Status(Code::state, "the run has all its ranks");
   // A process that has the plan could build the model.
   WEFT_TRY(request.plan ? compare_plans(*plan_, *request.plan)
                         : check_ops(*plan_->whole, request.ops));
   if (!is_own_key(request.key))
     return Status(Code::invalid, "another process has the same key for the run");
-  const int32_t ranks = static_cast<int32_t>(seats_.size());
-  const int32_t free =
-      static_cast<int32_t>(std::find(seats_.begin() + 1, seats_.end(), nullptr) - seats_.begin());
+  const int32_t ranks = static_cast<int32_t>(candidate_of_rank_.size());
+  const int32_t free = static_cast<int32_t>(
+      std::find(candidate_of_rank_.begin() + 1, candidate_of_rank_.end(), nullptr) -
+      candidate_of_rank_.begin());
   const int32_t rank = request.wanted_rank < 0 ? free : request.wanted_rank;
   if (rank < 1 || rank >= ranks)
     return Status(Code::invalid,
                   cat("it asks to be rank ", rank, ", the run has the ranks 0 to ", ranks - 1));
-  if (Candidate* const there = seats_[static_cast<size_t>(rank)]) {
+  if (Candidate* const there = candidate_of_rank_[static_cast<size_t>(rank)]) {
     // A process that requests this rank has priority over one that accepts any rank.
     if (joined_[static_cast<size_t>(rank)].wanted_rank >= 0)
       return Status(Code::invalid, cat("it asks to be rank ", rank, ", which has joined already"));
-    place(*there, free, joined_[static_cast<size_t>(rank)]);
+    assign_rank(*there, free, joined_[static_cast<size_t>(rank)]);
   }
-  place(candidate, rank, request);
+  assign_rank(candidate, rank, request);
   return {};
 }
 
-void Admission::place(Candidate& candidate, int32_t rank, const JoinRequest& request) {
+void Admission::assign_rank(Candidate& candidate, int32_t rank, const JoinRequest& request) {
   candidate.rank = rank;
-  seats_[static_cast<size_t>(rank)] = &candidate;
+  candidate_of_rank_[static_cast<size_t>(rank)] = &candidate;
   joined_[static_cast<size_t>(rank)] = request;
-  report_seat(RunEvent::Kind::joined, rank, candidate.link.peer_process());
+  report_rank(RunEvent::Kind::joined, rank, candidate.link.peer_process());
 }
 
-void Admission::report_seat(RunEvent::Kind kind, int32_t rank, const Process& process) const {
+void Admission::report_rank(RunEvent::Kind kind, int32_t rank, const Process& process) const {
   if (!watcher_) return;
   watcher_(kind, {.rank = rank,
-                  .ranks = static_cast<int32_t>(seats_.size()),
+                  .ranks = static_cast<int32_t>(candidate_of_rank_.size()),
                   .missing = missing(),
                   .process = process});
 }
 
 int32_t Admission::missing() const {
-  return static_cast<int32_t>(std::count(seats_.begin() + 1, seats_.end(), nullptr));
+  return static_cast<int32_t>(
+      std::count(candidate_of_rank_.begin() + 1, candidate_of_rank_.end(), nullptr));
 }
 
 void Admission::watch(Watcher watcher) {
@@ -351,8 +355,8 @@ void Admission::tick() {
 // Names the missing ranks.
 Status Admission::not_joined() const {
   std::string ranks;
-  for (size_t r = 1; r < seats_.size(); ++r)
-    if (!seats_[r]) ranks += cat(ranks.empty() ? "" : ", ", r);
+  for (size_t r = 1; r < candidate_of_rank_.size(); ++r)
+    if (!candidate_of_rank_[r]) ranks += cat(ranks.empty() ? "" : ", ", r);
   const bool many = missing() > 1;
   return Status(Code::timed_out, cat(many ? "ranks " : "rank ", ranks, many ? " have" : " has",
                                      " not joined at ", endpoint(), " in time",
@@ -373,19 +377,19 @@ void Admission::finish(const Status& status) {
   auto done = std::move(done_);
   done_ = nullptr;
   done(status);
-  if (!status.ok()) send_away(status);
+  if (!status.ok()) refuse_all(status);
 }
 
 // These candidates wait for an answer. They leave when they have received it, and do not count for
 // the next expect().
-void Admission::send_away(const Status& status) {
+void Admission::refuse_all(const Status& status) {
   const Origin why = no_run(status);
   for (auto& [wire, candidate] : candidates_) {
     candidate->rank = -1;
     candidate->request.clear();
     if (candidate->greeted) candidate->link.abort(why, loop_.now_ms(), *candidate);
   }
-  seats_.clear();
+  candidate_of_rank_.clear();
   joined_.clear();
   plan_ = nullptr;
 }
@@ -425,14 +429,14 @@ void Admission::hand_over(PeerConnection& wire) {
                          .cause = Cause::refused,
                          .detail = status.text()};
     send_failure(*at->second, refused);
-    return turn_away(wire, origin_text(refused));
+    return reject(wire, origin_text(refused));
   }
   std::unique_ptr<Candidate> candidate = std::move(at->second);
   candidates_.erase(at);
   candidate->wire->hand_to(nullptr);
   if (member_(candidate->member, candidate->wire, candidate->first_lane, candidate->first)) {
-    if (static_cast<size_t>(candidate->member) < came_.size())
-      came_[static_cast<size_t>(candidate->member)] = true;
+    if (static_cast<size_t>(candidate->member) < has_connection_.size())
+      has_connection_[static_cast<size_t>(candidate->member)] = true;
   } else {
     count_refused(candidate->wire->connection().peer(),
                   cat("a second connection of ", rank_name(candidate->member)));
@@ -443,8 +447,8 @@ void Admission::hand_over(PeerConnection& wire) {
 
 void Admission::welcome(const Welcome& base, Left left) {
   left_ = std::move(left);
-  for (size_t r = 1; r < seats_.size(); ++r) {
-    Candidate* candidate = seats_[r];
+  for (size_t r = 1; r < candidate_of_rank_.size(); ++r) {
+    Candidate* candidate = candidate_of_rank_[r];
     if (!candidate) {  // it left in the meantime
       left_({.rank = static_cast<int32_t>(r), .cause = Cause::closed, .joining = true});
       continue;
@@ -464,9 +468,9 @@ void Admission::send_failure(Candidate& candidate, const Origin& origin) {
   link.connected(loop_.now_ms(), candidate);
 }
 
-void Admission::dismiss(const Origin& origin) {
+void Admission::fail_run(const Origin& origin) {
   failure_ = origin;
-  for (Candidate* candidate : seats_)
+  for (Candidate* candidate : candidate_of_rank_)
     if (candidate) candidate->link.abort(origin, loop_.now_ms(), *candidate);
 }
 

@@ -23,7 +23,7 @@ class Admission final : private PeerConnection::Reader {
   using Member = std::function<bool(int32_t rank, std::unique_ptr<PeerConnection>& wire, int lane,
                                     std::span<const std::byte> first)>;
 
-  // A rank that got its place and left before it joined the run, and why.
+  // A rank that was assigned and left before it joined the run, and why.
   using Left = std::function<void(const Origin& origin)>;
 
   // Called with joined, left or refused. It does not call the admission.
@@ -65,7 +65,7 @@ class Admission final : private PeerConnection::Reader {
   void welcome(const Welcome& welcome, Left left);
   // Rank 0: the run has failed. Welcomed candidates that have not yet joined the run get this
   // reason, now or when they connect.
-  void dismiss(const Origin& origin);
+  void fail_run(const Origin& origin);
   // The run is over: no callback is called any more, and ranks that connect are refused.
   void end_run();
 
@@ -76,29 +76,29 @@ class Admission final : private PeerConnection::Reader {
   void received(PeerConnection& wire, int lane, std::span<const std::byte> frame) override;
   void sent(PeerConnection& wire, uint64_t token) override;
   void disconnected(PeerConnection& wire, const std::string& why) override;
-  void met_rank(Candidate& candidate, const FrameHeader& header, int lane,
-                std::span<const std::byte> frame);
-  void asked(Candidate& candidate, std::span<const std::byte> request);
-  Status seat(Candidate& candidate, const JoinRequest& request);
-  void place(Candidate& candidate, int32_t rank, const JoinRequest& request);
+  void received_from_rank(Candidate& candidate, const FrameHeader& header, int lane,
+                          std::span<const std::byte> frame);
+  void join_requested(Candidate& candidate, std::span<const std::byte> request);
+  Status choose_rank(Candidate& candidate, const JoinRequest& request);
+  void assign_rank(Candidate& candidate, int32_t rank, const JoinRequest& request);
   void refuse(Candidate& candidate, const Status& why);
   void count_refused(const std::string& peer, const std::string& why);
   int32_t missing() const;
   Status not_joined() const;
-  void report_seat(RunEvent::Kind kind, int32_t rank, const Process& process) const;
+  void report_rank(RunEvent::Kind kind, int32_t rank, const Process& process) const;
   void report_left(const Candidate& candidate);
   Status check_member(const Candidate& candidate) const;
-  bool may_ask(const Candidate& candidate) const;
+  bool may_join(const Candidate& candidate) const;
   bool is_own_key(const PublicKey& key) const;
   void send_failure(Candidate& candidate, const Origin& origin);
-  void turn_away(PeerConnection& wire, const std::string& why);
+  void reject(PeerConnection& wire, const std::string& why);
   void drop(PeerConnection& wire);
   void hand_over(PeerConnection& wire);
   void tick();
   void tick_soon();
   void finish_if_full();
   void finish(const Status& status);
-  void send_away(const Status& status);
+  void refuse_all(const Status& status);
 
   Loop& loop_;
   Transport& transport_;
@@ -108,10 +108,10 @@ class Admission final : private PeerConnection::Reader {
   std::string endpoint_;
   std::vector<PublicKey> candidate_keys_, rank_keys_;
   std::map<PeerConnection*, std::unique_ptr<Candidate>> candidates_;
-  std::vector<Candidate*>
-      seats_;  // by rank; index 0 stays empty. A candidate has a rank if and only if it has a seat
+  // Index 0 stays empty. A candidate has a rank if and only if it is here.
+  std::vector<Candidate*> candidate_of_rank_;
   std::vector<JoinRequest> joined_;
-  std::vector<bool> came_;  // by rank: its connection of the run exists, so the candidate may leave
+  std::vector<bool> has_connection_;  // by rank: that of the run, so the candidate may leave
   const Plan* plan_ = nullptr;
   int64_t deadline_ = 0;
   std::function<void(const Status&)> done_;

@@ -171,7 +171,7 @@ Status LocalRanks::handle(const Event& event) {
     }
     case Event::Kind::granted: return at.granted(sequence, event.edge, event.micro_batch);
     case Event::Kind::released: return at.released(event.edge, event.micro_batch);
-    case Event::Kind::control: return at.heard(event.from, event.control);
+    case Event::Kind::control: return at.received(event.from, event.control);
   }
   return {};
 }

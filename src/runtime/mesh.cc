@@ -134,8 +134,8 @@ void Mesh::stop(const Status& run, const Status& wait) {
   if (admission_) admission_->stop(wait);
 }
 
-void Mesh::on_stop(std::function<void(const Status& why)> told) {
-  on_stop_ = std::move(told);
+void Mesh::on_stop(std::function<void(const Status& why)> callback) {
+  on_stop_ = std::move(callback);
   if (!stopped_.ok() && on_stop_) on_stop_(stopped_);
 }
 

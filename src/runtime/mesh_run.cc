@@ -81,11 +81,11 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
         !status.ok()) {
       // These candidates wait for an answer.
       (void)on_loop(mesh_.loop(), [&] {
-        mesh_.admission().dismiss({.rank = 0,
-                                   .code = status.code(),
-                                   .cause = Cause::failed,
-                                   .process = own_process(),
-                                   .detail = status.text()});
+        mesh_.admission().fail_run({.rank = 0,
+                                    .code = status.code(),
+                                    .cause = Cause::failed,
+                                    .process = own_process(),
+                                    .detail = status.text()});
       });
       return status;
     }
@@ -213,7 +213,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     requests_.fail(failure_);
     run_failed(failure_);
     begin_soon();
-    mesh_.admission().dismiss(origin);
+    mesh_.admission().fail_run(origin);
   }
   void closed() override {}
   void all_closed() override { all_closed_.set({}); }

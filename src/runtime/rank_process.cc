@@ -143,9 +143,9 @@ bool RankProcess::accept(int32_t peer, std::unique_ptr<PeerConnection>& wire, in
                          std::span<const std::byte> first) {
   const auto& peers = node_->peers();
   if (std::find(peers.begin(), peers.end(), peer) == peers.end() || peer < worker_.rank() ||
-      met_.count(peer))
+      accepted_.count(peer))
     return false;
-  met_.insert(peer);
+  accepted_.insert(peer);
   PeerConnection& taken = *wire;
   taken.set_rank(peer);
   taken.hand_to(this);

@@ -116,7 +116,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   std::unique_ptr<RankNode> node_;
   std::unique_ptr<JobThread> thread_;
   std::map<int32_t, std::unique_ptr<PeerConnection>> wires_;  // by peer
-  std::set<int32_t> met_;  // accepted once, and not accepted again
+  std::set<int32_t> accepted_;  // accepted once, and not accepted again
   Loop::Timer timer_, watch_timer_;
   StallWatch stall_;
   int64_t finished_;       // when the last job ended, or the rank was last seen idle

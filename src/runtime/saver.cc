@@ -16,18 +16,18 @@ void Saver::begin(Step& step) {
     WEFT_TRY_ASSIGN(thread_, Thread::start("weft-save", 0, [this] { save(); }));
     return {};
   });
-  if (!started.ok()) tell(true, started);
+  if (!started.ok()) report(true, started);
 }
 
 void Saver::save() {
   Status status = attempt([this] {
     return save_run(
-        run_, *step_->save, [this] { tell(false, {}); }, stop_);
+        run_, *step_->save, [this] { report(false, {}); }, stop_);
   });
-  tell(true, std::move(status));
+  report(true, std::move(status));
 }
 
-void Saver::tell(bool done, Status status) {
+void Saver::report(bool done, Status status) {
   {
     const std::lock_guard lock(mutex_);
     left_ = true;

@@ -33,7 +33,7 @@ class Saver {
 
  private:
   void save();
-  void tell(bool done, Status status);
+  void report(bool done, Status status);
 
   Run& run_;
   const std::function<void()> wake_;

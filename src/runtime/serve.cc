@@ -27,7 +27,7 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
       : mesh_(mesh),
         zero_(std::move(zero)),
         request_(std::move(request)),
-        told_lost_(std::move(lost)),
+        on_lost_(std::move(lost)),
         link_(kNobody, 0, admission_identity(),
               LinkTimes{.silence = mesh.options().peer_timeout_ms,
                         .hello = mesh.options().join_timeout_ms}),
@@ -126,7 +126,7 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
   void failed(const Origin& origin, bool) override {
     lost_ = Status(origin).within(cat("joining ", mesh_.options().endpoint));
     answer_.set(lost_);
-    told_lost_(origin);
+    on_lost_(origin);
   }
   void closed() override {}
   std::string trouble() override { return wire_->connection().trouble(); }
@@ -134,7 +134,7 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
   Mesh& mesh_;
   const std::string zero_;  // the address of rank 0
   JoinRequest request_;
-  const std::function<void(const Origin&)> told_lost_;
+  const std::function<void(const Origin&)> on_lost_;
   Link link_;
   std::unique_ptr<PeerConnection> wire_;
   Loop::Timer timer_;

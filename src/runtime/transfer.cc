@@ -253,7 +253,7 @@ Status Transfer::move(const TakePiece& take, const FillPiece& fill,
                       const std::function<void()>& left) {
   take_ = &take;
   fill_ = &fill;
-  bool told = !left;
+  bool reported = !left;
   Status status = attempt([this] { return make_slots(); });
   const auto go_on = [&status](auto&& body) {
     if (Status s = attempt(body); status.ok()) status = s;
@@ -262,8 +262,9 @@ Status Transfer::move(const TakePiece& take, const FillPiece& fill,
     if (status.ok()) go_on([this] { return ask_more(); });
     const bool work_here = status.ok() && !here_.done();
     const bool all_asked = !status.ok() || !more_to_ask();
-    if (!told && all_asked && !work_here && (under_way_ == 0 || run_.requests()->all_answered())) {
-      told = true;
+    if (!reported && all_asked && !work_here &&
+        (under_way_ == 0 || run_.requests()->all_answered())) {
+      reported = true;
       left();
     }
     if (under_way_ == 0 && !work_here) return status;

@@ -38,10 +38,10 @@ struct Sim::Rank final : RankLinks {
       sim.committed_ = true;
       sim.outcome_.commit = now;
     }
-    sim.heard_.push_back({message, rank});
+    sim.received_.push_back({message, rank});
     sim.events_.push({.kind = SimEvent::Kind::control,
                       .rank = to,
-                      .extra = static_cast<int32_t>(sim.heard_.size() - 1)},
+                      .extra = static_cast<int32_t>(sim.received_.size() - 1)},
                      now + sim.link_between(rank, to).latency);
   }
   void micro_batch(int32_t micro_batch) override {
@@ -181,9 +181,10 @@ Status Sim::handle(const SimEvent& event) {
       return router.granted(step_.sequence, event.what, event.micro_batch);
     case SimEvent::Kind::released: return router.released(event.what, event.micro_batch);
     case SimEvent::Kind::control: {
-      const Heard heard = heard_[static_cast<size_t>(event.extra)];
-      if (heard.control.kind == ControlKind::ready && !committed_) outcome_.commit = events_.now();
-      return router.heard(heard.from, heard.control);
+      const Received received = received_[static_cast<size_t>(event.extra)];
+      if (received.control.kind == ControlKind::ready && !committed_)
+        outcome_.commit = events_.now();
+      return router.received(received.from, received.control);
     }
   }
   return {};
@@ -199,7 +200,7 @@ void Sim::begin_outcome() {
   }
   outcome_.commit = events_.now();
   for (Line& line : lines_) line.messages = line.bytes = 0;
-  heard_.clear();
+  received_.clear();
   over_ = committed_ = false;
 }
 

@@ -79,7 +79,7 @@ class Sim {
     double free = 0;  // when the last message has been sent
     int64_t messages = 0, bytes = 0;
   };
-  struct Heard {
+  struct Received {
     Control control;
     int32_t from;
   };
@@ -105,8 +105,8 @@ class Sim {
   std::vector<Rank> ranks_;
   std::vector<Line> lines_;  // by `from`
   SimEvents events_;
-  std::vector<Heard> heard_;     // control messages of the step
-  std::vector<Digest> digests_;  // values in transit
+  std::vector<Received> received_;  // control messages of the step
+  std::vector<Digest> digests_;     // values in transit
   std::vector<int32_t> free_digests_;
   std::vector<double>
       zeros_;  // without values: the norms of all parameters, which messages in transit borrow

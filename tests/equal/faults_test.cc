@@ -211,7 +211,7 @@ TEST(Faults, TwoRanksThatLoseEachOtherAloneBlameTheConnection) {
   EXPECT_GT(cuts, 100 / test::kEvery);
 }
 
-// Rank 0 learns of it long after the last event, and gives the accused rank the usual time.
+// Rank 0 learns of it long after the last event, and gives the suspect the usual time.
 TEST(Faults, AConnectionLostInAnIdleMeshIsBlamedAsWell) {
   int cuts = 0;
   for (uint32_t seed = 0; seed < 100 && !HasFailure(); seed += test::kEvery) {

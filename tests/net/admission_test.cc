@@ -19,7 +19,7 @@ class AdmissionTest : public testing::Test {
       if (kind == RunEvent::Kind::refused)
         refused_ = event;
       else
-        seats_.emplace_back(kind, event);
+        changes_.emplace_back(kind, event);
     });
   }
 
@@ -70,9 +70,9 @@ class AdmissionTest : public testing::Test {
     gathered_.reset();
     admission_.expect(plan, timeout_ms, [this](const Status& status) { gathered_ = status; });
   }
-  std::vector<std::string> seats() const {
+  std::vector<std::string> changes() const {
     std::vector<std::string> out;
-    for (const auto& [kind, event] : seats_)
+    for (const auto& [kind, event] : changes_)
       out.push_back(cat(kind == RunEvent::Kind::joined ? "joined " : "left ", event.rank, ", ",
                         event.missing, " missing"));
     return out;
@@ -104,8 +104,8 @@ class AdmissionTest : public testing::Test {
   }
 
   Net net_{"ipc://"};
-  std::vector<std::pair<RunEvent::Kind, MeshEvent>> seats_;  // joined and left, as they came
-  MeshEvent refused_;                                        // the last
+  std::vector<std::pair<RunEvent::Kind, MeshEvent>> changes_;  // joined and left, as they came
+  MeshEvent refused_;                                          // the last
   Admission admission_{*net_.loop, *net_.transport, {.hello = 500}, 2};
   std::optional<Status> gathered_;
   std::vector<int32_t> members_;
@@ -187,7 +187,7 @@ TEST_F(AdmissionTest, ARankThatComesAfterTheRunIsTurnedAway) {
 }
 
 TEST_F(AdmissionTest, ARankThatComesAfterAFailureHearsWhy) {
-  admission_.dismiss({.rank = 2, .cause = Cause::closed, .detail = "it was a test"});
+  admission_.fail_run({.rank = 2, .cause = Cause::closed, .detail = "it was a test"});
   admission_.end_run();
   const auto late = come();
   say_hello(*late, 1);
@@ -220,7 +220,7 @@ TEST_F(AdmissionTest, AGuestSendsNoMoreThanARequest) {
 }
 
 // After a failed wait candidates remain until the reason has been sent to them; the next wait has
-// other seats.
+// other ranks.
 TEST_F(AdmissionTest, CandidatesOfAWaitThatFailedAreNoneOfTheNext) {
   const Plan large = plan_of(64), small = plan_of(3);
   const auto early = ask(1), late = ask(60);
@@ -253,8 +253,8 @@ TEST_F(AdmissionTest, AProcessThatMayHaveAnyRankMakesRoomForOneThatAsksForIts) {
   EXPECT_TRUE(gathered_->ok()) << gathered_->text();
   EXPECT_EQ(admission_.joined()[1].wanted_rank, 1);
   EXPECT_EQ(admission_.joined()[2].wanted_rank, -1);
-  EXPECT_EQ(seats(), (std::vector<std::string>{"joined 1, 1 missing", "joined 2, 0 missing",
-                                               "joined 1, 0 missing"}));
+  EXPECT_EQ(changes(), (std::vector<std::string>{"joined 1, 1 missing", "joined 2, 0 missing",
+                                                 "joined 1, 0 missing"}));
 }
 
 TEST_F(AdmissionTest, ARankThatLeavesBeforeTheOthersComeIsReportedAtOnce) {
@@ -264,8 +264,8 @@ TEST_F(AdmissionTest, ARankThatLeavesBeforeTheOthersComeIsReportedAtOnce) {
   const auto another = ask(1);
   expect_refusal(1, "it asks to be rank 1, which has joined already");
   one->connection.reset();
-  EXPECT_TRUE(net_.until([&] { return seats_.size() == 2; }));
-  EXPECT_EQ(seats(), (std::vector<std::string>{"joined 1, 1 missing", "left 1, 2 missing"}));
+  EXPECT_TRUE(net_.until([&] { return changes_.size() == 2; }));
+  EXPECT_EQ(changes(), (std::vector<std::string>{"joined 1, 1 missing", "left 1, 2 missing"}));
   EXPECT_FALSE(gathered_.has_value());
   const auto again = ask(1), two = ask(2);
   ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
@@ -327,8 +327,8 @@ TEST_F(AdmissionTest, ASecondConnectionOfARankIsClosed) {
   EXPECT_EQ(members_.size(), 1u);
 }
 
-// The seat of an old candidate may have been taken already when it goes.
-TEST_F(AdmissionTest, AnOldGuestFreesNoSeatOfANewOne) {
+// The rank of an old candidate may have been taken already when it goes.
+TEST_F(AdmissionTest, AnOldCandidateDoesNotFreeTheRankOfANewOne) {
   const Plan plan = plan_of(3);
   const auto old = ask(1);
   expect(plan, 500);

@@ -61,8 +61,8 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
     EXPECT_EQ(c.times.begin, control.times.begin);
     EXPECT_EQ(c.times.end, control.times.end);
     EXPECT_EQ(c.times.busy, control.times.busy);
-    EXPECT_EQ(c.times.heard, control.times.heard);
-    EXPECT_EQ(c.times.told, control.times.told);
+    EXPECT_EQ(c.times.begin_received, control.times.begin_received);
+    EXPECT_EQ(c.times.end_sent, control.times.end_sent);
     for (size_t size = 0; size < bytes.size(); ++size)
       EXPECT_FALSE(decode_control(std::span(bytes).first(size), squares).ok());
     bytes.push_back({});

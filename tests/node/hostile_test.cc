@@ -66,17 +66,17 @@ class Hand final : public LinkEffects {
   void arrived(const Tag&) override {}
   void released(const Tag&) override {}
   void granted(const Tag&) override {}
-  void message(uint32_t type, std::span<const std::byte>) override { heard.push_back(type); }
+  void message(uint32_t type, std::span<const std::byte>) override { received.push_back(type); }
   void leaving() override {}
-  void failed(const Origin& origin, bool) override { told = origin_text(origin); }
+  void failed(const Origin& origin, bool) override { failure = origin_text(origin); }
   void closed() override {}
 
   Link link;
   std::deque<Frame> sent;
   std::vector<std::byte> landed;
-  std::vector<uint32_t> heard;  // types of messages
-  std::string told;             // why the run failed
-  bool mute = false;            // sends nothing more, and does not close its connection
+  std::vector<uint32_t> received;  // types of messages
+  std::string failure;             // why the run failed
+  bool mute = false;               // sends nothing more, and does not close its connection
 };
 
 // The rank under test, and a simulated peer for every other rank.
@@ -148,9 +148,9 @@ class Scene final : private RankNodeEffects {
     hand(from).link.send_grant(tag, now_, hand(from));
     exchange();
   }
-  void accuse(int32_t from, const Origin& of) { say(from, kLostMessage, encode_origin(of)); }
-  void accuse(int32_t from, int32_t of) {
-    accuse(from, {.rank = of, .cause = Cause::closed, .detail = "connection closed"});
+  void suspect(int32_t from, const Origin& of) { say(from, kLostMessage, encode_origin(of)); }
+  void suspect(int32_t from, int32_t of) {
+    suspect(from, {.rank = of, .cause = Cause::closed, .detail = "connection closed"});
   }
   void run_until(LinkTime end) {
     int turns = 0;  // of a rank that requests a tick again and again, and does nothing in it
@@ -258,8 +258,8 @@ TEST(HostilePeer, APostBeforeItsGrantIsRefused) {
   EXPECT_EQ(scene.failure(),
             text("rank 0: edge ", edge,
                  " brings micro-batch " + std::to_string(places) + " without a grant"));
-  EXPECT_EQ(scene.hand(0).told, scene.failure());
-  EXPECT_EQ(scene.hand(2).told, scene.failure());
+  EXPECT_EQ(scene.hand(0).failure, scene.failure());
+  EXPECT_EQ(scene.hand(2).failure, scene.failure());
 }
 
 TEST(HostilePeer, AValueIsSentOnceForEachGrantAlsoOfOneBeforeTheStepBegins) {
@@ -391,58 +391,58 @@ TEST(HostilePeer, AMessageThatIsNotItsToSendIsRefused) {
             "a message for the controller, which is on rank 0");
   EXPECT_EQ(refused(1, 2, [](Scene& s) { s.say(2, kJoinedMessage); }),
             "it sent joined to a rank other than 0");
-  EXPECT_EQ(refused(1, 2, [](Scene& s) { s.accuse(2, 0); }),
+  EXPECT_EQ(refused(1, 2, [](Scene& s) { s.suspect(2, 0); }),
             "it reports a lost rank to a rank other than 0");
   EXPECT_EQ(refused(0, 2, [](Scene& s) { s.say(2, kJoinedMessage); }), "it has joined twice");
   EXPECT_EQ(refused(0, 2, [](Scene& s) { s.say(2, 15); }),
             "message of type 15 and 0 bytes, which is unknown");
   for (const int32_t of : {2, 0, 7, -1})
-    EXPECT_TRUE(refused(0, 2, [of](Scene& s) { s.accuse(2, of); })
+    EXPECT_TRUE(refused(0, 2, [of](Scene& s) { s.suspect(2, of); })
                     .starts_with("it reports rank " + std::to_string(of) +
                                  " as lost, which rank 2 cannot know"));
   // A failure that is no loss, the loss of a connection, and bytes that are no failure.
   EXPECT_TRUE(refused(0, 2, [](Scene& s) {
-                s.accuse(2, {.rank = 1, .cause = Cause::failed});
+                s.suspect(2, {.rank = 1, .cause = Cause::failed});
               }).starts_with("it reports rank 1 as lost"));
   EXPECT_TRUE(refused(0, 2, [](Scene& s) {
-                s.accuse(2, {.rank = 1, .cause = Cause::closed, .other = 2});
+                s.suspect(2, {.rank = 1, .cause = Cause::closed, .other = 2});
               }).starts_with("it reports rank 1 as lost"));
   EXPECT_EQ(refused(0, 2, [](Scene& s) { s.say(2, kLostMessage, std::vector<std::byte>(5)); }),
             "a failure of 5 bytes, which its fields do not fill");
 }
 
-// --- the verdict
+// --- suspects
 // ----------------------------------------------------------------------------------------------------------------
 
-TEST(Verdict, WhoIsAccusedAndNotHeardIsLostByTheDeadline) {
+TEST(Suspect, IsLostByTheDeadlineIfItSendsNothing) {
   Scene scene(0);
   scene.run_until(1000);
   scene.hand(2).mute = true;  // its connection with rank 0 stays
-  scene.accuse(1, 2);
+  scene.suspect(1, 2);
   scene.run_until(1699);
   EXPECT_EQ(scene.failure(), "");
   scene.run_until(5000);
   EXPECT_EQ(scene.failure(), "rank 2 lost: connection closed");
   EXPECT_EQ(scene.failed_at(), 1700);
-  EXPECT_EQ(scene.hand(1).told, scene.failure());
+  EXPECT_EQ(scene.hand(1).failure, scene.failure());
 }
 
-TEST(Verdict, WhoIsAccusedAndHeardIsNotBlamed) {
+TEST(Suspect, IsNotLostIfItSendsAFrame) {
   Scene scene(0);
   scene.run_until(1000);
-  scene.accuse(1, 2);
+  scene.suspect(1, 2);
   scene.run_until(1250);  // a heartbeat
   EXPECT_EQ(scene.failure(),
             "the connection between rank 1 and rank 2 was lost: connection closed; rank 0 is "
             "connected to both");
 }
 
-TEST(Verdict, AnAccusationThatIsNeverAnsweredStandsAfterItsDeadline) {
+TEST(Suspect, IsLostAfterTheDeadlineOfAReportThatIsNotAnswered) {
   Scene scene(1);
   scene.run_until(1000);
   scene.disconnect(2);
   scene.run_until(1300);
-  EXPECT_EQ(scene.hand(0).heard.back(), kLostMessage);
+  EXPECT_EQ(scene.hand(0).received.back(), kLostMessage);
   scene.run_until(2499);
   EXPECT_EQ(scene.failure(), "");
   scene.run_until(6000);
@@ -452,7 +452,7 @@ TEST(Verdict, AnAccusationThatIsNeverAnsweredStandsAfterItsDeadline) {
 
 // Rank 2 leaves because of rank 0, to which rank 1 is not yet connected: the watchdog of the start
 // may still report it.
-TEST(Verdict, WhileTheRanksMeetARankThatLeavesIsNotBlamedAtOnce) {
+TEST(Suspect, WhileTheRanksMeetARankThatLeavesIsNotBlamedAtOnce) {
   Scene scene(1, false);
   scene.connect(2);
   scene.disconnect(2);

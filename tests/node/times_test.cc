@@ -9,14 +9,14 @@ namespace {
 
 // A rank whose clock is ahead by that much works from 1000 to 2000 of the controller's; messages
 // take `there` and `back`.
-RankTimes told_with(int64_t ahead, int64_t there, int64_t back) {
+RankTimes received_with(int64_t ahead, int64_t there, int64_t back) {
   const RankTimes theirs = {1000 + ahead, 2000 + ahead, 700, 900 + there + ahead, 2100 + ahead};
   return on_our_clock(theirs, 900, 2100 + back);
 }
 
 TEST(Times, OneClockStaysOneClock) {
   for (const int64_t delay : {0, 5, 80}) {
-    const RankTimes t = told_with(0, delay, 40);
+    const RankTimes t = received_with(0, delay, 40);
     EXPECT_EQ(t.begin, 1000);
     EXPECT_EQ(t.end, 2000);
     EXPECT_EQ(t.busy, 700);
@@ -25,7 +25,7 @@ TEST(Times, OneClockStaysOneClock) {
 
 TEST(Times, AnotherClockIsFoundFromTheMessages) {
   for (const int64_t ahead : {int64_t{1} << 50, int64_t{-3'600'000'000'000}, int64_t{500}}) {
-    const RankTimes t = told_with(ahead, 30, 30);
+    const RankTimes t = received_with(ahead, 30, 30);
     EXPECT_EQ(t.begin, 1000) << ahead;
     EXPECT_EQ(t.end, 2000) << ahead;
     EXPECT_EQ(t.busy, 700);
@@ -33,8 +33,8 @@ TEST(Times, AnotherClockIsFoundFromTheMessages) {
 }
 
 TEST(Times, AWayThatIsSlowerErrsByHalfTheDifference) {
-  EXPECT_EQ(told_with(1'000'000, 60, 20).begin, 1000 - 20);
-  EXPECT_EQ(told_with(-1'000'000, 20, 60).begin, 1000 + 20);
+  EXPECT_EQ(received_with(1'000'000, 60, 20).begin, 1000 - 20);
+  EXPECT_EQ(received_with(-1'000'000, 20, 60).begin, 1000 + 20);
 }
 
 }  // namespace
