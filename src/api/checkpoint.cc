@@ -10,7 +10,7 @@
 #include "io/export.h"
 #include "io/source_files.h"
 #include "io/weights.h"
-#include "runtime/save.h"
+#include "runtime/load.h"
 
 using namespace weft;
 using namespace weft::api;

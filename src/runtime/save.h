@@ -1,13 +1,12 @@
-// Checkpoints of a run: parameters and optimizer state by name, one tensor in memory at a time, for
-// the ranks of all processes.
+// Writes checkpoints of a run: parameters and optimizer state by name, one tensor in memory at a
+// time, from the ranks of all processes.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <string>
 
-#include "io/checkpoint.h"
-#include "io/weights.h"
+#include "io/manifest.h"
 
 namespace weft {
 
@@ -24,12 +23,5 @@ struct SaveRequest {
 // `stop` is set.
 Status save_run(Run& run, SaveRequest& request, const std::function<void()>& left,
                 const std::atomic<bool>& stop);
-// Loads parameters, optimizer state and the number of steps. Changes nothing unless all names and
-// shapes agree.
-Status load_run(Run& run, Checkpoint& checkpoint);
-// Loads only parameters. Adapters keep their values if the source has none, and the other
-// parameters if it has only adapters.
-Status load_weights(Run& run, Checkpoint& checkpoint);
-Status load_weights(Run& run, const Weights& weights);
 
 }  // namespace weft

@@ -1,0 +1,19 @@
+// Loads checkpoints and files of weights into a run, one tensor in memory at a time, for the ranks
+// of all processes.
+#pragma once
+
+#include "io/checkpoint.h"
+#include "io/weights.h"
+#include "runtime/run.h"
+
+namespace weft {
+
+// Loads parameters, optimizer state and the number of steps. Changes nothing unless all names and
+// shapes agree.
+Status load_run(Run& run, Checkpoint& checkpoint);
+// Loads only parameters. Adapters keep their values if the source has none, and the other
+// parameters if it has only adapters.
+Status load_weights(Run& run, Checkpoint& checkpoint);
+Status load_weights(Run& run, const Weights& weights);
+
+}  // namespace weft
