@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "runtime/measure.h"
+#include "plan/profile_times.h"
 #include "sim/predict.h"
 #include "tune/compare.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "runtime/measure.h"
+#include "plan/profile_times.h"
 #include "sim/costs.h"
 #include "sim/predict.h"
 

@@ -29,9 +29,4 @@ Result<Measured> measure(const std::shared_ptr<const Model>& model, const Measur
 // As a file: names and bytes of the nodes from the model; the caller sets the rest of the header.
 Profile profile_of(const Measured& measured, const Model& model, const MeasureOptions& options);
 
-// Per node of the model. Refuses a profile of another precision or micro-batch size, of other nodes
-// (which it lists), or of other shapes.
-Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& model,
-                                        const PlanConfig& config);
-
 }  // namespace weft
