@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "plan/profile_times.h"
 #include "sim/costs.h"
@@ -16,12 +17,6 @@ constexpr size_t kUncounted = 2;     // steps, in which memory is touched for th
 constexpr size_t kFewest = 2;        // steps between the starts of which the times are measured
 constexpr int kHalvings = 20;        // of the range of a value that is searched
 constexpr double kMostFactor = 1.5;  // of all times, beyond the medians
-
-double median(std::vector<double> values) {
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
 
 // What jobs have taken, and what the profile says that they take, in seconds.
 struct Taken {
@@ -56,7 +51,7 @@ class Recorded {
     auto before = std::next(begins_.begin(), kUncounted);
     for (auto at = std::next(before); at != begins_.end(); before = at++)
       out.push_back(static_cast<double>(at->second - before->second) * 1e-9);
-    return median(std::move(out));
+    return median(std::span(out));
   }
 
   // Before actions that do not wait for a message; 0: there are none.
@@ -71,7 +66,7 @@ class Recorded {
             out.push_back(static_cast<double>(spans[i]->time.begin - spans[i - 1]->time.end) *
                           1e-9);
     }
-    return out.empty() ? 0 : std::max(median(std::move(out)), 0.0);
+    return out.empty() ? 0 : std::max(median(std::span(out)), 0.0);
   }
 
   // Per stage of the pipeline and kind of action, over all ranks that have it.
@@ -88,8 +83,8 @@ class Recorded {
       for (auto& [index, values] : times) {
         const ActionProgram& action = program.programs[static_cast<size_t>(index)];
         Taken& taken = out[{action.stage, action.kind}];
-        taken.ran += median(std::move(values));
-        taken.expected += median(std::move(expected[index]));
+        taken.ran += median(std::span(values));
+        taken.expected += median(std::span(expected[index]));
       }
     }
     return out;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "engine/steps.h"
 #include "kernels/gemm.h"
@@ -20,10 +21,8 @@ constexpr int kMicroBatches = 8;
 static_assert(kMicroBatches == kMostTogether);
 constexpr int kFewestTogether = 3;  // measured steps, each of which has W of all of them once
 
-double median(std::vector<int64_t>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return static_cast<double>(*middle) * 1e-9;
+double median_seconds(std::vector<int64_t>& nanoseconds) {
+  return static_cast<double>(median(std::span(nanoseconds))) * 1e-9;
 }
 
 // All ops accept indices below this number: ops on indices (slice, concat, ...) do not change their
@@ -121,7 +120,7 @@ class Measure {
   Measured collect(const RankProgram& program) {
     Measured out;
     out.times.resize(plan_->whole->nodes().size());
-    if (mode_ == Mode::train) out.update = median(updates_);
+    if (mode_ == Mode::train) out.update = median_seconds(updates_);
     if (out.update > 0) out.memory_speed = moved_bytes(program) / out.update;
     for (size_t p = 0; p < calls_.size(); ++p)
       for (size_t c = 0; c < calls_[p].size(); ++c) {
@@ -131,7 +130,7 @@ class Measure {
         NodeTimes& times = out.times[static_cast<size_t>(origin)];
         (call.kind == CallKind::forward       ? times.forward
          : call.kind == CallKind::weight_grad ? times.weight
-                                              : times.input) += median(calls_[p][c]);
+                                              : times.input) += median_seconds(calls_[p][c]);
       }
     return out;
   }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/median.h"
 #include "engine/messages.h"
 
 namespace weft {
@@ -39,9 +40,8 @@ class StallWatch {
   int64_t limit() const {
     const size_t n = std::min(count_, durations_.size());
     if (n == 0) return least_;
-    auto sorted = durations_;
-    std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
-    return std::max(least_, 10 * sorted[n / 2]);
+    auto values = durations_;
+    return std::max(least_, 10 * median(std::span(values).first(n)));
   }
 
  private:

@@ -22,18 +22,13 @@
 
 #include "bench/cpu_time.h"
 #include "bench/peak.h"
+#include "bench/wall_time.h"
 #include "kernels/fpenv.h"
 #include "kernels/gemm.h"
 #include "kernels/packed.h"
 
 namespace weft::bench {
 namespace {
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 struct Free {
   void operator()(float* p) const { std::free(p); }

@@ -1,9 +1,10 @@
 // Times what several threads or processes do, and the middle of such times.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <vector>
+
+#include "base/median.h"
 
 namespace weft::bench {
 
@@ -14,9 +15,6 @@ double wall_seconds(const F& f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-inline double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+inline double median(std::vector<double> values) { return weft::median(std::span(values)); }
 
 }  // namespace weft::bench
