@@ -1,11 +1,11 @@
 #include "partition/balance.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <optional>
 
 #include "base/text.h"
+#include "partition/least_double.h"
 
 namespace weft {
 
@@ -157,31 +157,6 @@ class Chain {
   const CutTime* cut_time_ = nullptr;
 };
 
-// The smallest number from `from` to `most` that is good, if all larger ones are. Doubles that are
-// not negative are in the order of their bits, so that some 64 trials find it. Small numbers, for
-// which runs are short, are tried first.
-template <typename Good>
-std::optional<double> least(double from, double most, Good&& good) {
-  const auto number = [](uint64_t bits) { return std::bit_cast<double>(bits); };
-  uint64_t low = std::bit_cast<uint64_t>(from), high = low, step = uint64_t{1} << 46;  // 1.6 %
-  const uint64_t top = std::bit_cast<uint64_t>(std::max(from, most));
-  while (!good(number(high))) {
-    if (high == top) return {};
-    low = high + 1;
-    high = top - high > step ? high + step : top;
-    step *= 2;
-  }
-  while (low < high) {
-    const uint64_t middle = low + (high - low) / 2;
-    if (good(number(middle))) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return number(low);
-}
-
 // The smallest bottleneck of a chain, at least `from`, and the first nodes of its stages 1, 2, ...
 struct Best {
   double bottleneck = 0;
@@ -189,12 +164,13 @@ struct Best {
 };
 // `free`: the chain without limits. No result if no partition fits.
 std::optional<Best> best_of(const Chain& chain, const Chain& free, double from) {
-  const auto both = least(from, chain.bound(),
-                          [&chain](double limit) { return chain.solve(limit, limit, nullptr); });
+  const auto both = least_double(
+      from, chain.bound(), [&chain](double limit) { return chain.solve(limit, limit, nullptr); });
   if (!both) return {};
   // If a cut is the bottleneck, the stages can be faster than that.
   const auto stages_below = [&both](const Chain& of, double first) {
-    return *least(first, *both, [&](double limit) { return of.solve(limit, *both, nullptr); });
+    return *least_double(first, *both,
+                         [&](double limit) { return of.solve(limit, *both, nullptr); });
   };
   double limit = *both;
   if (chain.has_cut_times()) limit = stages_below(free, 0);

@@ -3,10 +3,10 @@
 #include "partition/partition.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "base/text.h"
+#include "partition/least_double.h"
 
 namespace weft {
 namespace {
@@ -109,22 +109,6 @@ class Runs {
   std::vector<double> prefix_;
 };
 
-// The smallest limit that the nodes fit in. Doubles that are not negative are in the order of their
-// bits, so that at most 64 halvings find it.
-double smallest_bottleneck(const Runs& runs, int32_t stages) {
-  uint64_t low = std::bit_cast<uint64_t>(runs.dearest_node()),
-           high = std::bit_cast<uint64_t>(runs.total());
-  while (low < high) {
-    const uint64_t middle = low + (high - low) / 2;
-    if (runs.fit(stages, std::bit_cast<double>(middle))) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return std::bit_cast<double>(low);
-}
-
 }  // namespace
 
 Result<Partition> partition_at(const NodeCosts& nodes, std::span<const int32_t> cuts) {
@@ -172,7 +156,8 @@ Result<Partition> partition_by_cost(const NodeCosts& nodes, int32_t stages) {
   WEFT_TRY(check_nodes(nodes));
   WEFT_TRY(check_stages(stages, nodes.cost.size(), "nodes"));
   const Runs runs(nodes.cost);
-  const double limit = smallest_bottleneck(runs, stages);
+  const double limit = *least_double(runs.dearest_node(), runs.total(),
+                                     [&](double most) { return runs.fit(stages, most); });
 
   // From the back: the first node from which the remaining nodes fit into k stages. Every later
   // node is also possible, as long as there are enough nodes.
