@@ -121,10 +121,10 @@ Status read_object(ConfigFields& config, const char* field, PresetKeys& keys) {
   return fields.finish();
 }
 
-// The fields of an object, as JSON.
-class Fields {
+// The fields of the object to write, from the keys of a preset.
+class RotationObject {
  public:
-  Fields(std::string_view keys, std::string_view type) : keys_(keys) {
+  RotationObject(std::string_view keys, std::string_view type) : keys_(keys) {
     // Phi3Config of Transformers 4 reads no other name.
     add("type", cat('"', type, '"'));
   }
@@ -195,7 +195,7 @@ Status read_rotation(ConfigFields& config, PresetKeys& keys) {
 Result<std::string> print_rotation(std::string_view keys) {
   WEFT_TRY_ASSIGN(const std::string_view type, type_of(keys));
   if (type == "default") return std::string();
-  Fields out(keys, type);
+  RotationObject out(keys, type);
   if (type == "longrope") {
     WEFT_TRY(check_longrope(keys));
     WEFT_TRY(out.list("short_factor", "rope_short"));
