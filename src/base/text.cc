@@ -44,6 +44,12 @@ void append_pieces(std::string& out, std::initializer_list<Piece> pieces) {
 
 std::string to_text(double value) { return std::string(Piece(value).text()); }
 
+std::string zero_padded(const Piece& number, size_t width) {
+  std::string out(number.text());
+  if (out.size() < width) out.insert(0, width - out.size(), '0');
+  return out;
+}
+
 std::string system_text(int error) {
   std::string text = std::system_category().message(error);
   if (text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && text[1] >= 'a' && text[1] <= 'z')

@@ -57,6 +57,9 @@ std::string cat(const Parts&... parts) {
   return out;
 }
 
+// A number with zeros before it, up to a width.
+std::string zero_padded(const Piece& number, size_t width);
+
 // The message of the system for an errno, in lower case.
 std::string system_text(int error);
 // The status of a system call that failed with `error`: no_memory if there is not enough memory or

@@ -37,11 +37,7 @@ Result<std::string> read_manifest_text(const std::string& directory) {
   return read_text(join_path(directory, kManifestFile), size_t{64} << 20, Links::refuse);
 }
 
-std::string step_directory(uint64_t step) {
-  std::string digits = cat(step);
-  if (digits.size() < kDigits) digits.insert(0, kDigits - digits.size(), '0');
-  return cat(kPrefix, digits);
-}
+std::string step_directory(uint64_t step) { return cat(kPrefix, zero_padded(step, kDigits)); }
 
 std::optional<uint64_t> step_of_directory(std::string_view name) {
   if (!name.starts_with(kPrefix)) return {};

@@ -15,9 +15,7 @@ bool is_of_checkpoint(const Status& status) {
 }
 
 std::string shard_name(ShardPart part, size_t index) {
-  std::string digits = cat(index + 1);
-  if (digits.size() < 5) digits.insert(0, 5 - digits.size(), '0');
-  return cat(part_name(part), "-", digits, ".safetensors");
+  return cat(part_name(part), "-", zero_padded(index + 1, 5), ".safetensors");
 }
 
 // Renamed first, so that a partly removed directory is never treated as a checkpoint.

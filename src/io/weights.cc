@@ -121,11 +121,7 @@ std::string print_weights_index(const WeightsIndex& index) {
 
 std::string weights_name(size_t index, size_t count) {
   if (count == 1) return kSingle;
-  const auto digits = [](size_t n) {
-    const std::string text = cat(n);
-    return std::string(5 - std::min<size_t>(text.size(), 5), '0') + text;
-  };
-  return cat("model-", digits(index + 1), "-of-", digits(count), ".safetensors");
+  return cat("model-", zero_padded(index + 1, 5), "-of-", zero_padded(count, 5), ".safetensors");
 }
 
 bool is_weights_name(std::string_view name) {

@@ -14,11 +14,6 @@ constexpr std::string_view kMonths[] = {"January",   "February", "March",    "Ap
                                         "May",       "June",     "July",     "August",
                                         "September", "October",  "November", "December"};
 
-std::string digits(int64_t value, size_t least) {
-  const std::string text = cat(value);
-  return std::string(least > text.size() ? least - text.size() : 0, '0') + text;
-}
-
 }  // namespace
 
 Result<std::string> time_text(int64_t seconds, std::string_view format) {
@@ -44,16 +39,16 @@ Result<std::string> time_text(int64_t seconds, std::string_view format) {
       case 'a': out += weekday.substr(0, 3); break;
       case 'B': out += month; break;
       case 'b': out += month.substr(0, 3); break;
-      case 'd': out += digits(unsigned(date.day()), 2); break;
-      case 'H': out += digits(hour, 2); break;
-      case 'I': out += digits((hour + 11) % 12 + 1, 2); break;
-      case 'j': out += digits(day_of_year, 3); break;
-      case 'M': out += digits(clock.minutes().count(), 2); break;
-      case 'm': out += digits(unsigned(date.month()), 2); break;
+      case 'd': out += zero_padded(unsigned(date.day()), 2); break;
+      case 'H': out += zero_padded(hour, 2); break;
+      case 'I': out += zero_padded((hour + 11) % 12 + 1, 2); break;
+      case 'j': out += zero_padded(day_of_year, 3); break;
+      case 'M': out += zero_padded(clock.minutes().count(), 2); break;
+      case 'm': out += zero_padded(unsigned(date.month()), 2); break;
       case 'p': out += hour < 12 ? "AM" : "PM"; break;
-      case 'S': out += digits(clock.seconds().count(), 2); break;
+      case 'S': out += zero_padded(clock.seconds().count(), 2); break;
       case 'Y': out += cat(year); break;
-      case 'y': out += digits(year % 100, 2); break;
+      case 'y': out += zero_padded(year % 100, 2); break;
       default:
         return Status(Code::data, cat("'strftime_now': the directive ",
                                       quoted(format.substr(i - 1, 2)), " is not supported"));

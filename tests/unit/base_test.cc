@@ -17,6 +17,8 @@ namespace {
 
 TEST(Text, NumbersAreShortestAndWithoutLocale) {
   EXPECT_EQ(cat("a ", 1, ' ', -2L, " ", 0.1, " ", 1e300), "a 1 -2 0.1 1e+300");
+  EXPECT_EQ(zero_padded(7, 3), "007");
+  EXPECT_EQ(zero_padded(1234, 3), "1234");
 }
 
 TEST(Text, WhatATerminalObeysIsMadePrintable) {
