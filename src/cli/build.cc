@@ -255,8 +255,9 @@ Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer
   }
   PlanRequest request;
   CLI_TRY(request.fill(options, optimizer, steps));
-  CLI_CALL(weft_plan_new(out.model.get(), &request.config, Out(out.plan), &err));
-  return {};
+  const weft_status status = weft_plan_new(out.model.get(), &request.config, Out(out.plan), &err);
+  if (status >= 0) return {};
+  return about_file(failed(status, err), options.schedule_file, {"schedule", "the schedule"});
 }
 
 Outcome take_ranks(PlanOptions& options) {

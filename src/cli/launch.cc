@@ -224,7 +224,7 @@ Outcome Ranks::listen(const LaunchOptions& options) {
     CLI_CALL(weft_key_public(key.c_str(), public_key, &err));
   public_key_ = public_key;
   wipe(key);
-  CLI_CALL(status);
+  if (status < 0) return about_file(failed(status, err), options.allow, {"line "});
   warn_of_insecure(options.command, options.listen, options.insecure);
   return {};
 }

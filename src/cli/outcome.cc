@@ -1,6 +1,7 @@
 #include "cli/outcome.h"
 #include "cli/handles.h"
 
+#include <algorithm>
 #include <cctype>
 #include <system_error>
 
@@ -41,6 +42,18 @@ Outcome failed(const weft_event& event) {
   Outcome out = failed(event.status, sized<weft_error>());
   if (event.text) out.text = event.text;
   return out;
+}
+
+Outcome about_file(Outcome failure, const std::string& path,
+                   std::initializer_list<std::string_view> begins) {
+  constexpr std::string_view kPlan = "plan: ";
+  std::string_view text = failure.text;
+  if (text.starts_with(kPlan)) text.remove_prefix(kPlan.size());
+  const bool is_about = std::any_of(begins.begin(), begins.end(), [text](std::string_view begin) {
+    return text.starts_with(begin);
+  });
+  if (!path.empty() && is_about) failure.text = path + ": " + std::string(text);
+  return failure;
 }
 
 Outcome not_combined(const std::string& option, const std::string& other) {

@@ -1,7 +1,9 @@
 // The end of a command: an exit status, and on failure a message and a hint.
 #pragma once
 
+#include <initializer_list>
 #include <string>
+#include <string_view>
 
 #include "weft.h"
 
@@ -31,6 +33,10 @@ std::string reason(int error);
 Outcome failed(weft_status status, const weft_error& err, const std::string& hint = "");
 // That of an event that reports a failure.
 Outcome failed(const weft_event& event);
+// Names the file that a failure is about, if the text of the library begins with one of these. The
+// file replaces "plan", which the text may begin with.
+Outcome about_file(Outcome failure, const std::string& path,
+                   std::initializer_list<std::string_view> begins);
 // Of an option that cannot be combined with another one. `other` may end with the reason.
 Outcome not_combined(const std::string& option, const std::string& other);
 

@@ -75,6 +75,11 @@ class Keys(Case):
         self.assertIn("the listener does not admit this key", refused.stderr)
         self.joins(process, "--join", endpoint, "--key", self.path("machine"))
 
+    def test_an_error_in_the_allowed_keys_names_the_file(self):
+        with open(self.path("allow"), "w", encoding="utf-8") as file:
+            file.write("no-key machine b\n")
+        self.fails(3, f"{self.path('allow')}: line 1 of the allowed keys: expected a key of 64 digits", *TRAIN, "--allow", self.path("allow"))
+
     def test_both_sides_say_that_nothing_is_encrypted(self):
         process, said = self.start("--insecure")
         self.assertIn("nothing is encrypted (--insecure)", said)

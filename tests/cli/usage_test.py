@@ -161,6 +161,13 @@ class Usage(Case):
             pass
         self.fails(3, "contains no row of actions", "train", TINY, "--schedule-file", self.path("empty"))
 
+    def test_an_error_in_a_schedule_names_its_file(self):
+        for rows, error in (("0F0 F1\n", "schedule: line 1 (row of rank 0), column 5: expected an action"), ("0F0\n", "the schedule is written for 1 ranks")):
+            with open(self.path("rows"), "w", encoding="utf-8") as file:
+                file.write(rows)
+            for command in ("plan", "train"):
+                self.fails(3, f"weft: {command}: {self.path('rows')}: {error}", command, TINY, "--ranks", 2, "--schedule-file", self.path("rows"))
+
     def test_a_place_that_cannot_be_is_told_before_the_work(self):
         with open(self.path("file"), "wb"):
             pass
