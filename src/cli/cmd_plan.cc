@@ -51,7 +51,9 @@ Outcome check_mode(const Options& o, const StoredOptions& settings) {
                                                 {"--timetable", o.timetable}};
   for (const auto& [name, is] : given)
     if (is) return not_combined(name, compare);
-  return settings.check_not_combined({"schedule", "schedule-file", "warmup-depth"}, compare);
+  CLI_TRY(settings.check_not_combined({"schedule", "schedule-file", "warmup-depth"}, compare));
+  return settings.check_not_combined({"segment", "vertical-sync", "stage-replicas"},
+                                     "--compare, which tries synchronous schedules");
 }
 
 Outcome compare(const Options& o) {

@@ -202,6 +202,9 @@ class Plan(Case):
         for option in (["--schedule-file", self.path("rows")], ["--trace", self.path("t")], ["--save", self.path("s")], ["--timetable"],
                        ["--write-schedule", self.path("w")], ["--schedule", "gpipe"], ["--warmup-depth", 2]):
             self.fails(2, option[0] + " cannot be combined with --compare, which tries all schedules", "plan", TINY, "--ranks", 2, "--compare", *option)
+        for option in (["--segment", 4], ["--vertical-sync"], ["--stage-replicas", "1,1"]):
+            self.fails(2, option[0] + " cannot be combined with --compare, which tries synchronous schedules",
+                       "plan", TINY, "--ranks", 2, "--compare", *option)
 
     def test_a_cluster_says_what_its_machines_are(self):
         for option in (["--speeds", "1,2,1,1"], ["--link-latency", 3], ["--link-bandwidth", 1e9]):
