@@ -140,6 +140,14 @@ static inline void print_shares(const weft_plan *plan, uint32_t n, const weft_pr
   free(work);
 }
 
+/* The class with the highest of `n` scores. */
+static inline int best_of(const float *scores, int n) {
+  int best = 0;
+  for (int c = 1; c < n; ++c)
+    if (scores[c] > scores[best]) best = c;
+  return best;
+}
+
 /* One step of a run, which must succeed: submits and polls until its final event. Outputs go to `output`, one micro-batch after
  * another; it may be NULL. */
 static inline double run_step(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode,

@@ -131,12 +131,7 @@ static double accuracy(weft_run *run, task *t, weft_tensor *const inputs[2]) {
     weft_tensor *const tokens_only[] = {inputs[0], NULL};
     draw_batch(t);
     run_step(run, tokens_only, 2, WEFT_FORWARD, &scores[0][0]);
-    for (int s = 0; s < SAMPLES; ++s) {
-      int best = 0;
-      for (int c = 1; c < CLASSES; ++c)
-        if (scores[s][c] > scores[s][best]) best = c;
-      right += best == t->classes[s];
-    }
+    for (int s = 0; s < SAMPLES; ++s) right += best_of(scores[s], CLASSES) == t->classes[s];
   }
   return (double)right / (TEST_STEPS * SAMPLES);
 }
