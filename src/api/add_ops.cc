@@ -85,6 +85,23 @@ Status add_plain(weft_model* model, const char* name, const char* op,
                                    " adds the op with its settings and parameters"));
 }
 
+// With momentum, it has running moments as well.
+Status add_norm(weft_model* model, const char* name, const char* op, double momentum, weft_value x,
+                weft_value* out) {
+  WEFT_TRY_ASSIGN(const NodeId in, check_node(model, name, x, out));
+  const int64_t width = model->model->desc(in, 1).shape.last();
+  Attrs attrs;
+  attrs.factor = 1e-5;
+  attrs.momentum = momentum;
+  const Init one = {InitKind::constant, 1};
+  const NewParam params[] = {{"weight", {width}, one},
+                             {"bias", {width}, {}},
+                             {"running_mean", {width}, {}},
+                             {"running_var", {width}, one}};
+  return add_with_params(*model->model, name, op, attrs, in,
+                         std::span(params).first(momentum > 0 ? 4 : 2), *out);
+}
+
 }  // namespace
 
 weft_status weft_model_add_linear(weft_model* model, const char* name, weft_value x,
@@ -104,32 +121,12 @@ weft_status weft_model_add_linear(weft_model* model, const char* name, weft_valu
 
 weft_status weft_model_add_layer_norm(weft_model* model, const char* name, weft_value x,
                                       weft_value* out, weft_error* err) {
-  return guard(err, [&]() -> Status {
-    WEFT_TRY_ASSIGN(const NodeId in, check_node(model, name, x, out));
-    Model& m = *model->model;
-    const int64_t width = m.desc(in, 1).shape.last();
-    Attrs attrs;
-    attrs.factor = 1e-5;
-    const NewParam params[] = {{"weight", {width}, {InitKind::constant, 1}}, {"bias", {width}, {}}};
-    return add_with_params(m, name, "layer_norm", attrs, in, params, *out);
-  });
+  return guard(err, [&] { return add_norm(model, name, "layer_norm", 0, x, out); });
 }
 
 weft_status weft_model_add_batch_norm(weft_model* model, const char* name, weft_value x,
                                       weft_value* out, weft_error* err) {
-  return guard(err, [&]() -> Status {
-    WEFT_TRY_ASSIGN(const NodeId in, check_node(model, name, x, out));
-    Model& m = *model->model;
-    const int64_t width = m.desc(in, 1).shape.last();
-    Attrs attrs;
-    attrs.factor = 1e-5;
-    attrs.momentum = 0.1;
-    const NewParam params[] = {{"weight", {width}, {InitKind::constant, 1}},
-                               {"bias", {width}, {}},
-                               {"running_mean", {width}, {}},
-                               {"running_var", {width}, {InitKind::constant, 1}}};
-    return add_with_params(m, name, "batch_norm", attrs, in, params, *out);
-  });
+  return guard(err, [&] { return add_norm(model, name, "batch_norm", 0.1, x, out); });
 }
 
 weft_status weft_model_add_embedding(weft_model* model, const char* name, weft_value ids,
