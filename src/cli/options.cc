@@ -172,6 +172,7 @@ void add_plan_options(StoredOptions& settings, PlanOptions& options) {
            "How to cut the model: cost (equal times), uniform (equal numbers of nodes), "
            "parameters, pipedream or type:OP")
       .type("HOW")
+      .offers({"cost", "uniform", "parameters", "pipedream"})
       .check(check_partition);
   settings
       .add("--cut", options.cut,

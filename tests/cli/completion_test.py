@@ -58,6 +58,7 @@ class Completion(Case):
         self.bash("weft train --check\t\t", r"--checkpoint +--checkpoint-every")
         self.bash("weft train --schedule zb-h\t\t", r"zb-h1 +zb-h2")
         self.bash("weft train --schedule=zb-a\t", r"--schedule=zb-auto")
+        self.bash("weft train --partition pip\t", r"--partition pipedream")
         self.bash("weft train gpt-\t", r"gpt-nano")
         self.bash("weft plan --sa\t", r"--save ")
         self.bash("weft train --data boo\t", r"--data book\\ one\.txt")
