@@ -306,7 +306,7 @@ typedef struct weft_op_call {
   const weft_view *grad_params;   /**< backward_params: one per parameter, in the same way */
   void *payload;                  /**< of weft_model_add_op */
   weft_error *err;                /**< a callback that fails may write the reason to err->text, which messages then contain */
-  uint64_t seed;                  /**< for random numbers: another one for each node, step and micro-batch; the same in its gradients */
+  uint64_t seed;                  /**< for random numbers: of the node, the micro-batch and the updates before the step */
 } weft_op_call;
 
 /** Tensors that a gradient of a user op reads besides grad_output. The others have no data in its call, and a stash has no desc. */

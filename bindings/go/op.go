@@ -66,7 +66,7 @@ type OpCall struct {
 	GradInputs     []*Tensor // Backward; they hold zeros
 	GradParams     []*Tensor // BackwardParams; they hold zeros
 	Training       bool      // whether the step has a backward pass
-	Seed           uint64    // for random numbers: another one for each node, step and micro-batch, and the same in its gradients
+	Seed           uint64    // for random numbers: of the node, the micro-batch and the updates before the step, so the same in its gradients
 }
 
 // PanicError is a panic of an op.

@@ -287,9 +287,9 @@ weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t 
 weft_status weft_run_set_rate(weft_run* run, double rate, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require_run(run));
-    if (!std::isfinite(rate) || rate < 0)
-      return Status(Code::invalid,
-                    cat("rate is ", rate, ", expected a finite number of 0 or more"));
+    WEFT_TRY(run->run->ready());
+    if (!std::isfinite(static_cast<float>(rate)) || rate < 0)
+      return Status(Code::invalid, cat("rate is ", rate, ", expected a finite float of 0 or more"));
     run->run->set_rate(rate);
     return {};
   });

@@ -18,9 +18,10 @@ constexpr size_t kMostOperands = 16;  // inputs, and parameters
 
 weft_view to_view(const View& view) { return {view.data, from_desc(view.desc)}; }
 
-// Of the numbers that dropout would draw at the node.
-uint64_t seed_of(const CallKey& key) {
-  const Philox words = dropout_stream(key).draw(0);
+// Of the numbers that dropout would draw at the node. Pieces of a value have seeds of their own.
+uint64_t seed_of(const Call& call) {
+  const auto piece = static_cast<uint64_t>(call.attrs->section.begin);
+  const Philox words = dropout_stream(call.key).draw(piece);
   return uint64_t{words[1]} << 32 | words[0];
 }
 
@@ -51,7 +52,7 @@ class Frame {
     if (!from.stash.empty()) call.stash = shown(from.stash.front(), uses.stash);
     if (from.dout) call.grad_output = to_view(from.dout);
     call.training = from.training;
-    call.seed = seed_of(from.key);
+    call.seed = seed_of(from);
   }
 
   Status result(std::string_view what, int32_t code) {

@@ -262,8 +262,12 @@ Outcome Trainer::check_finite(const weft_event& update) {
   complain("train",
            "the gradients of step " + std::to_string(step_) + " are not finite and were not used");
   constexpr int kMost = 10;
-  if (++left_out_ < kMost) return {};
-  return {kFailed, "the gradients of " + std::to_string(kMost) + " steps in a row are not finite",
+  return ++left_out_ < kMost ? Outcome() : not_finite();
+}
+
+Outcome Trainer::not_finite() const {
+  const std::string last = left_out_ == 1 ? "step" : std::to_string(left_out_) + " steps";
+  return {kFailed, "the gradients of the last " + last + " are not finite",
           "a lower --lr or --clip, or a --warmup, may help"};
 }
 
@@ -315,6 +319,7 @@ Outcome Trainer::save() {
   config.flags = WEFT_SAVE_QUEUE;
   CLI_CALL(weft_run_save(run_.get(), &config, &err));
   saved_ = step_;
+  save_due_ = false;
   ++saves_under_way_;
   return {};
 }
@@ -385,15 +390,16 @@ Outcome Trainer::train() {
   while (step_ < options_.steps && !stopped()) {
     CLI_TRY(step());
     CLI_TRY(save_failure_);
-    // The weights of steps that were left out are no better than the last ones saved.
-    if (due(options_.checkpoint_every) && left_out_ == 0) CLI_TRY(save());
+    save_due_ = save_due_ || due(options_.checkpoint_every);
+    if (save_due_ && left_out_ == 0) CLI_TRY(save());
     if (due(options_.eval_every)) CLI_TRY(evaluate());
   }
   CLI_TRY(save());
   CLI_TRY(finish_saves());  // first: an evaluation may fail
   if (!stopped()) CLI_TRY(evaluate());
   CLI_TRY(report_done());
-  return save_trace();
+  CLI_TRY(save_trace());
+  return left_out_ == 0 || stopped() ? Outcome() : not_finite();
 }
 
 Outcome Trainer::report_done() {

@@ -40,6 +40,7 @@ class Trainer {
   Outcome load(bool resumes);
   Outcome keep_source();
   Outcome check_finite(const weft_event& update);
+  Outcome not_finite() const;  // the failure of the last steps
   Outcome step();
   Outcome sample(int64_t updates);
   double counted_targets(const weft_tensor* targets) const;
@@ -87,8 +88,9 @@ class Trainer {
   uint64_t saved_ = ~uint64_t{0}, evaluated_ = ~uint64_t{0};  // the step of the last one
   std::string last_checkpoint_;
   int saves_under_way_ = 0;
-  int left_out_ = 0;      // steps in a row whose gradients were not finite
-  Outcome save_failure_;  // the first
+  int left_out_ = 0;       // steps in a row whose gradients were not finite
+  bool save_due_ = false;  // after the next step that is not left out
+  Outcome save_failure_;   // the first
 };
 
 }  // namespace weft::cli

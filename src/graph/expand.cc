@@ -141,7 +141,8 @@ class Expander {
     std::vector<ParamId> weights;
     for (const ParamId w : n.weights) weights.push_back(params_.at({w, coordinate}));
     Attrs attrs = n.attrs;
-    if (attrs.factor > 0 && (n.op->name() == "dropout" || n.op->name() == "attention")) {
+    const bool drops = n.op->name() == "dropout" || n.op->name() == "attention";
+    if (n.op->of_caller() || (attrs.factor > 0 && drops)) {
       WEFT_TRY_ASSIGN(attrs.section, section(id, coordinate));
     }
     return model_->add_node(names_.piece(n.name, coordinate), n.op, attrs, in, weights,
@@ -187,7 +188,8 @@ class Expander {
 
   // The piece of a coordinate, if a value differs along some axes: these pieces count as the heads,
   // or the second dimension, of one value. Dropout has one mask for this value. Coordinates with
-  // the same value therefore drop the same elements, and other coordinates drop other elements.
+  // the same value therefore drop the same elements, and other coordinates drop other elements. The
+  // seeds of ops of the caller are alike.
   Result<Section> section(NodeId id, int32_t coordinate) const {
     const Node& n = node(id);
     const Shape& shape = n.one.out.shape;

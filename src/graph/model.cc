@@ -207,11 +207,15 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
       return Status(Code::invalid, cat(where, ": weight ", i, " is not a parameter of this model"));
     const Param& weight = param(weights[i]);
     weight_descs.push_back(weight.desc());
-    if (!weight.uses.empty() && weight.average != op->average(attrs, static_cast<int>(i)))
+    const double average = op->average(attrs, static_cast<int>(i));
+    if (!weight.uses.empty() && weight.average != average)
       return Status(Code::invalid,
                     cat(where, ": weight ", i, ", '", weight.name,
                         "', is a moving average in one node, and in another one it is not, or has "
                         "another momentum"));
+    if (average > 0 && std::count(weights.begin(), weights.end(), weights[i]) > 1)
+      return Status(Code::invalid, cat(where, ": weight ", i, ", '", weight.name,
+                                       "', is a moving average, and also another weight"));
   }
   if (op->is_loss() && loss_ >= 0)
     return Status(Code::invalid,

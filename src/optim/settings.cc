@@ -1,5 +1,7 @@
 // Checks of the optimizer settings of a run, and the numbers that depend only on them.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/plain_math.h"
@@ -135,7 +137,8 @@ double rate_at(const OptimSettings& s, uint64_t step) {
 
 double clip_scale(const OptimSettings& settings, double norm) {
   if (!std::isfinite(norm)) return 0;
-  return settings.clip == 0 || norm <= settings.clip ? 1 : settings.clip / norm;
+  if (settings.clip == 0 || norm <= settings.clip) return 1;
+  return std::max(settings.clip / norm, std::numeric_limits<double>::denorm_min());
 }
 
 }  // namespace weft

@@ -78,6 +78,23 @@ Status check_groups(const PlanConfig& c) {
   return {};
 }
 
+// Batch normalization in training.
+Status check_averages(const Model& model, const PlanConfig& c) {
+  if (!makes(model, c, Mode::train)) return {};
+  const int64_t samples = c.short_size > 0 ? c.short_size : c.micro_batch_size;
+  for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id) {
+    const Node& node = model.node(id);
+    if (node.weights.empty() || model.param(node.weights.back()).average == 0) continue;
+    const Shape shape = model.desc(id, samples).shape;
+    if (shape.elements() > shape.last()) continue;
+    return Status(Code::invalid,
+                  cat("node '", node.name, "' (", node.op->name(), "): a micro-batch of ", samples,
+                      " sample", samples == 1 ? "" : "s", " has one row, ", shape.text(),
+                      ", expected two or more to train, for a variance"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_replicas(const Model& model, const PlanConfig& c) {
@@ -171,6 +188,7 @@ Status check_config(const Model& model, const PlanConfig& c) {
   if (c.short_size > 0) WEFT_TRY(model.check_samples(c.short_size));
   WEFT_TRY(check_machines(model, c));
   WEFT_TRY(check_steps(model, c));
+  WEFT_TRY(check_averages(model, c));
   return check(c.optim);
 }
 

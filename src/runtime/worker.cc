@@ -50,6 +50,11 @@ Worker::Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Are
   owned_ = static_cast<size_t>(std::count_if(resident.begin(), resident.end(),
                                              [](const ResidentParam& p) { return p.owned; }));
   squares_.resize(owned_ * static_cast<size_t>(std::max(plan_->config.segment, 1)));
+  contributions_.resize(plan_->model->params().size());
+  for (const StepCall& call : plan_->mode(Mode::train).graph.calls)
+    if (call.kind == CallKind::weight_grad)
+      ++contributions_[static_cast<size_t>(
+          plan_->model->node(call.node).weights[static_cast<size_t>(call.weight)])];
 }
 
 void Worker::bind() {

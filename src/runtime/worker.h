@@ -192,6 +192,7 @@ class Worker {
   const Batch* batch_ = nullptr;
   // By place: whether the packed copy of a weight is that of its value.
   std::unordered_map<int64_t, bool> is_packed_;
+  std::vector<int32_t> contributions_;  // per parameter: those of a micro-batch to its gradient
   std::vector<double> squares_;
   size_t owned_ = 0, summed_ = 0;  // parameters; squares of the last step
   JobTime last_time_;

@@ -103,7 +103,9 @@ void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
                        end - begin);
       square_blocks(gradient, begin, end, partials);
     });
-    if (ends) squares = plan_->model->param(p.param).average > 0 ? 0 : sum_of_blocks(partials, n);
+    if (ends) squares = sum_of_blocks(partials, n);
+    // What is averaged has no part in the norm, but if it is not finite, there is no update.
+    if (ends && plan_->model->param(p.param).average > 0 && std::isfinite(squares)) squares = 0;
     ++part;
   }
 }
@@ -160,10 +162,11 @@ void Worker::update_weights(const Update& made, int32_t from, int32_t to) {
       copy_bytes(tiles_, reinterpret_cast<std::byte*>(weight),
                  reinterpret_cast<const std::byte*>(version(from)), p.tensors.front().desc.bytes());
     if (param.average > 0) {
-      if (made.scale != 0)
-        average(param.average,
-                static_cast<double>(made.micro_batches) * static_cast<double>(param.uses.size()),
-                shape.elements(), weight, memory.grad);
+      // Of nodes that the loss depends on.
+      const auto each = contributions_[static_cast<size_t>(p.param)];
+      if (made.scale != 0 && each > 0)
+        average(param.average, static_cast<double>(made.micro_batches) * each, shape.elements(),
+                weight, memory.grad);
       continue;
     }
     const bool decays = optim.decay_all || shape.rank >= 2;

@@ -217,6 +217,66 @@ TEST(RunningMoments, MoveWithEachUpdateOfASegment) {
   expect_near(running(run), expected);
 }
 
+// Training steps do not compute a node that the loss does not depend on.
+TEST(RunningMoments, AreThoseOfNodesThatTheLossDependsOn) {
+  const ModelPtr model = new_model();
+  const weft_value x = add_input(model, "x", {1, kIn}), y = add_input(model, "y", {1, kOut});
+  const weft_value h = add_linear(model, "a", x, kWidth);
+  weft_value aside, used;
+  Error err;
+  ASSERT_EQ(weft_model_add_batch_norm(model.get(), "aside", h, &aside, &err), WEFT_OK);
+  ASSERT_EQ(weft_model_add_output(model.get(), aside, &err), WEFT_OK);
+  ASSERT_EQ(weft_model_add_batch_norm(model.get(), "norm", h, &used, &err), WEFT_OK);
+  add_node(model, "mse", {add_linear(model, "b", used, kOut), y});
+  const RunPtr run = start(model, config_of(2));
+  const Batch batch(0);
+  const Moments expected = moved(running(run), hidden(run, values(batch.x)));
+  make(run, batch);
+  expect_near(running(run), expected);
+  EXPECT_EQ(read(run, "aside.running_mean", WEFT_VALUE, {kWidth}), std::vector<float>(kWidth, 0));
+  EXPECT_EQ(read(run, "aside.running_var", WEFT_VALUE, {kWidth}), std::vector<float>(kWidth, 1));
+}
+
+// Their squares overflow, but the outputs and the gradients do not.
+TEST(RunningMoments, LeaveOutAnUpdateIfTheyAreNotFinite) {
+  const ModelPtr model = new_model();
+  const weft_value x = add_input(model, "x", {1, kIn}), y = add_input(model, "y", {1, kOut});
+  weft_value h;
+  Error err;
+  ASSERT_EQ(weft_model_add_batch_norm(model.get(), "norm", x, &h, &err), WEFT_OK);
+  add_node(model, "mse", {add_linear(model, "b", add_node(model, "gelu", {h}), kOut), y});
+  for (const uint32_t ranks : {1u, 2u}) {
+    const RunPtr run = start(model, config_of(ranks));
+    make(run, Batch(0));
+    const std::string before = digest(run);
+    const Batch bad(1);
+    floats(bad.x)[7] = 1e20f;
+    const Outcome out = make(run, bad);
+    EXPECT_TRUE(std::isfinite(out.loss));
+    EXPECT_FALSE(std::isfinite(out.grad_norm));
+    EXPECT_EQ(digest(run), before);
+    EXPECT_TRUE(std::isfinite(make(run, Batch(2)).grad_norm));
+  }
+}
+
+TEST(RunningMoments, NeedTwoRows) {
+  const ModelPtr model = model_with_batch_norm();
+  const auto refused = [&](uint32_t size, uint32_t short_size) {
+    weft_plan_config config = plan_config(1, 2, size);
+    config.short_size = short_size;
+    weft_plan* plan = nullptr;
+    Error err;
+    expect_error(
+        weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL,
+        {"node 'norm' (batch_norm): a micro-batch of 1 sample has one row, [1,8], expected"});
+  };
+  refused(1, 0);
+  refused(4, 1);
+  weft_plan_config config = plan_config(1, 2, 1);
+  config.step_kinds = WEFT_STEPS_FORWARD;
+  EXPECT_TRUE(new_plan(model, config));
+}
+
 TEST(RunningMoments, BelongToOneKindOfNode) {
   const ModelPtr model = new_model();
   const weft_value x = add_input(model, "x", {1, kIn});
@@ -239,6 +299,11 @@ TEST(RunningMoments, BelongToOneKindOfNode) {
   weft_value out;
   ASSERT_EQ(weft_model_add_node(model.get(), &config, &out, &err), WEFT_OK) << err.text;
   ASSERT_EQ(weft_model_add_node(model.get(), &config, &out, &err), WEFT_OK) << err.text;
+  weft_param twice[] = {params[0], params[1], params[2], params[2]};
+  config.params = twice;
+  expect_error(weft_model_add_node(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+               {"weight 2, 'c', is a moving average, and also another weight"});
+  config.params = params;
   config.momentum = 0.2;
   expect_error(weft_model_add_node(model.get(), &config, &out, &err), err, WEFT_EINVAL,
                {"weight 2, 'c', is a moving average in one node", "another momentum"});

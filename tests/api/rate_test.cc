@@ -82,10 +82,10 @@ TEST(RateOfARun, IsThatOfEachUpdateOfASegment) {
 
 TEST(RateOfARun, MustBeANumber) {
   const RunPtr run = start(small_model(), plan_config());
-  for (const double wrong : {-1.0, std::nan(""), HUGE_VAL}) {
+  for (const double wrong : {-1.0, std::nan(""), HUGE_VAL, 1e39}) {
     Error err;
     expect_error(weft_run_set_rate(run.get(), wrong, &err), err, WEFT_EINVAL,
-                 {"rate is ", "expected a finite number of 0 or more"});
+                 {"rate is ", "expected a finite float of 0 or more"});
   }
   Error err;
   expect_error(weft_run_set_rate(nullptr, 1, &err), err, WEFT_EINVAL, {"run is NULL"});

@@ -127,6 +127,35 @@ TEST_P(UserOpTest, HasANumberForItsRandomNumbers) {
     }
 }
 
+// At two coordinates: one number if the operands are the same, otherwise two.
+TEST_P(UserOpTest, HasANumberForEachPieceOfAValue) {
+  for (const bool cut : {false, true}) {
+    Drop drop;
+    weft_op op = square_op();
+    op.forward = Drop::forward;
+    op.backward = Drop::backward;
+    op.backward_reads = 0;
+    op.destroy = nullptr;
+    const ModelPtr model = new_model();
+    Error err;
+    ASSERT_EQ(weft_model_add_axis(model.get(), "t", 2, &err), WEFT_OK) << err.text;
+    ASSERT_EQ(weft_model_add_op(model.get(), &op, &drop, &err), WEFT_OK) << err.text;
+    const weft_value in = add_input(model, "x", {1, 6});
+    if (cut) {
+      ASSERT_EQ(weft_model_cut_input(model.get(), in, 1, "t", 0, &err), WEFT_OK) << err.text;
+    }
+    const weft_value h = add_node(model, "square", {in});
+    ASSERT_EQ(weft_model_add_output(model.get(), h, &err), WEFT_OK) << err.text;
+    if (cut) {
+      ASSERT_EQ(weft_model_cut_output(model.get(), h, 1, "t", 0, &err), WEFT_OK) << err.text;
+    }
+    const RunPtr run = start(model, plan_config());
+    step(run, {x.get()}, WEFT_FORWARD);
+    // Three micro-batches.
+    EXPECT_EQ(std::set(drop.seeds.begin(), drop.seeds.end()).size(), cut ? 6u : 3u);
+  }
+}
+
 TEST_P(UserOpTest, DoesNotChangeHowOtherNodesRound) {
   weft_op op = square_op();
   op.forward = [](const weft_op_call* call) {

@@ -252,8 +252,14 @@ class Train(Case):
                    "--checkpoint", self.path("ck"), "--checkpoint-every", 1)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(done.stderr, r"weft: train: the gradients of step 2 are not finite and were not used\n")
-        self.assertRegex(done.stderr, r"weft: train: the gradients of 10 steps in a row are not finite; last checkpoint: \S*step-0*1\n")
+        self.assertRegex(done.stderr, r"weft: train: the gradients of the last 10 steps are not finite; last checkpoint: \S*step-0*1\n")
         self.assertIn("--lr", done.stderr)
+
+    def test_a_run_that_ends_with_steps_left_out_says_so(self):
+        done = run("train", TINY, *TINY_STEP, "--steps", 4, "--lr", 1e30, "--optimizer", "sgd", "--clip", 0,
+                   "--checkpoint", self.path("ck"), "--checkpoint-every", 2)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"weft: train: the gradients of the last 3 steps are not finite; last checkpoint: \S*step-0*4\n")
 
     def test_held_out_loss_falls_and_init_starts_from_weights(self):
         text = self.path("text")

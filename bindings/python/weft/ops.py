@@ -23,8 +23,8 @@ class OpCall:
     What a method writes: forward() `output` and `stash`, backward() each of `grad_inputs` that is not None, backward_params() each of
     `grad_params` that is not None. Gradients hold zeros before. A tensor that the op has not asked for is None.
 
-    `training` says whether the step has a backward pass. `seed` is for random numbers: np.random.default_rng(call.seed). It is another one for
-    each node, step and micro-batch, and the same in forward() and the gradients.
+    `training` says whether the step has a backward pass. `seed` is for random numbers: np.random.default_rng(call.seed). It depends on the
+    node, the micro-batch and the updates before the step, so it is the same in forward() and the gradients.
     """
 
     def __init__(self, call: Any, method: str) -> None:

@@ -509,7 +509,7 @@ pub struct weft_op_call {
     pub payload: *mut c_void,
     /// a callback that fails may write the reason to err->text, which messages then contain
     pub err: *mut weft_error,
-    /// for random numbers: another one for each node, step and micro-batch; the same in its gradients
+    /// for random numbers: of the node, the micro-batch and the updates before the step
     pub seed: u64,
 }
 

@@ -34,7 +34,7 @@ pub struct Forward<'a> {
     pub stash: ViewMut<'a>,
     /// Whether the step has a backward pass.
     pub training: bool,
-    /// For random numbers: another one for each node, step and micro-batch, and the same in its gradients.
+    /// For random numbers: of the node, the micro-batch and the updates before the step, so the same in its gradients.
     pub seed: u64,
 }
 
