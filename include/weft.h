@@ -306,7 +306,7 @@ typedef struct weft_op_call {
   const weft_view *grad_params;   /**< backward_params: one per parameter, in the same way */
   void *payload;                  /**< of weft_model_add_op */
   weft_error *err;                /**< a callback that fails may write the reason to err->text, which messages then contain */
-  uint64_t seed;                  /**< for random numbers: of the node, the micro-batch and the updates before the step */
+  uint64_t seed;                  /**< for random numbers; depends on the node, the micro-batch and the updates before the step */
 } weft_op_call;
 
 /** Tensors that a gradient of a user op reads besides grad_output. The others have no data in its call, and a stash has no desc. */
@@ -1225,7 +1225,7 @@ typedef struct weft_event {
   uint32_t n_outputs;
   int32_t rank;                   /**< error, failed, saved: the rank that failed, or -1; joined, left: the rank; started: that of this process */
   const char *text;               /**< error, failed, saved: description of the failure; refused: of the connection; else NULL */
-  double idle;                    /**< done: mean share of a rank without a kernel, from the first to the last action of the step on any rank */
+  double idle;                    /**< done: share of time without a kernel, mean over ranks, from the first to the last action of the step */
   const double *idle_by_rank;     /**< done; by the clock of each machine */
   uint32_t n_ranks;
   uint32_t missing;               /**< joined, left: ranks that have not joined */

@@ -205,7 +205,7 @@ class Op {
   // Whether W adds to some rows of acc only. It notes these in Call::rows before it adds.
   virtual bool adds_rows() const { return false; }
   // More than 0: that weight is a moving average. W adds what it averages, and an update moves it
-  // by this share towards the mean of that over the uses and micro-batches of the step.
+  // by this share towards the mean of what all calls of W in the step have added.
   virtual double average(const Attrs& attrs, int weight) const {
     (void)attrs, (void)weight;
     return 0;

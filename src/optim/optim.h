@@ -62,10 +62,10 @@ struct UpdateFactors {
   double rate = 1, decay = 1;
 };
 
-// weight, slot0, slot1: n floats, updated in place. grad: n floats, read. `rate` is the one of the
-// step, in place of that of the settings. `made`: the updates before this one. The
-// new weight, then a matrix, is also written to `packed`, while its rows are in a cache. With
-// grad_scale 0 the weight and the slots keep their bits.
+// weight, slot0, slot1: n floats, updated in place. grad: n floats, read. `rate` is that of the
+// step, `made` the number of updates before this one. The new weight, then a matrix, is also
+// written to `packed`, while its rows are in a cache. With grad_scale 0 the weight and the slots
+// keep their bits.
 void update(const OptimSettings& settings, double rate, uint64_t made, double grad_scale,
             const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
             float* slot1, std::span<const kernels::PackedMatrix> packed, Tiles& tiles);

@@ -78,13 +78,15 @@ Status check_groups(const PlanConfig& c) {
   return {};
 }
 
-// Batch normalization in training.
+// A step that trains has moments of each micro-batch, see Op::average.
 Status check_averages(const Model& model, const PlanConfig& c) {
   if (!makes(model, c, Mode::train)) return {};
   const int64_t samples = c.short_size > 0 ? c.short_size : c.micro_batch_size;
   for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id) {
     const Node& node = model.node(id);
-    if (node.weights.empty() || model.param(node.weights.back()).average == 0) continue;
+    const bool averages = std::any_of(node.weights.begin(), node.weights.end(),
+                                      [&](ParamId w) { return model.param(w).average > 0; });
+    if (!averages) continue;
     const Shape shape = model.desc(id, samples).shape;
     if (shape.elements() > shape.last()) continue;
     return Status(Code::invalid,

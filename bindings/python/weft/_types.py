@@ -682,7 +682,7 @@ class Event(NamedTuple):
     text: Optional[str]
     """Error, failed, saved: description of the failure; refused: of the connection; else NULL"""
     idle: float
-    """Done: mean share of a rank without a kernel, from the first to the last action of the step on any rank"""
+    """Done: share of time without a kernel, mean over ranks, from the first to the last action of the step"""
     idle_by_rank: Sequence[float]
     """Done; by the clock of each machine"""
     missing: int

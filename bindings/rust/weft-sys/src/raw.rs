@@ -509,7 +509,7 @@ pub struct weft_op_call {
     pub payload: *mut c_void,
     /// a callback that fails may write the reason to err->text, which messages then contain
     pub err: *mut weft_error,
-    /// for random numbers: of the node, the micro-batch and the updates before the step
+    /// for random numbers; depends on the node, the micro-batch and the updates before the step
     pub seed: u64,
 }
 
@@ -1082,7 +1082,7 @@ pub struct weft_event {
     pub rank: i32,
     /// error, failed, saved: description of the failure; refused: of the connection; else NULL
     pub text: *const c_char,
-    /// done: mean share of a rank without a kernel, from the first to the last action of the step on any rank
+    /// done: share of time without a kernel, mean over ranks, from the first to the last action of the step
     pub idle: f64,
     /// done; by the clock of each machine
     pub idle_by_rank: *const f64,
