@@ -101,23 +101,25 @@ static weft_plan *make_plan(weft_model *model, uint32_t ranks_count, const char 
   config.seed = 1;
   config.optimizer = &adam;
   config.recompute = recompute;
+  config.step_kinds = WEFT_STEPS_TRAIN | WEFT_STEPS_EVAL | WEFT_STEPS_EVAL_OUTPUTS;
   require(weft_plan_new(model, &config, &plan, &err), "plan", &err);
   return plan;
 }
 
 /* ---- training ---- */
 
-/* The share of new images whose class got the highest score. */
-static double accuracy(weft_run *run, task *t, weft_tensor *const inputs[2]) {
-  weft_tensor *const images_only[] = {inputs[0], NULL};
+/* The loss over new images, and the share of them whose class got the highest score. */
+static void evaluate(weft_run *run, task *t, weft_tensor *const inputs[2]) {
+  double loss = 0;
   int right = 0;
   for (int step = 0; step < TEST_STEPS; ++step) {
     float scores[SAMPLES][CLASSES];
     draw_batch(t);
-    run_step(run, images_only, 2, WEFT_FORWARD, &scores[0][0]);
+    loss += run_step(run, inputs, 2, WEFT_EVAL, &scores[0][0]) / TEST_STEPS;
     for (int s = 0; s < SAMPLES; ++s) right += best_of(scores[s], CLASSES) == t->classes[s];
   }
-  return (double)right / (TEST_STEPS * SAMPLES);
+  printf("held-out loss %.4f\n", loss);
+  printf("held-out accuracy %.4f over %d images\n", (double)right / (TEST_STEPS * SAMPLES), TEST_STEPS * SAMPLES);
 }
 
 static void train(weft_run *run, int steps) {
@@ -135,7 +137,7 @@ static void train(weft_run *run, int steps) {
     if (step % 10 == 0 || step == steps) printf("step %3d  loss %.6f\n", step, loss);
     fflush(stdout);
   }
-  printf("held-out accuracy %.4f over %d images\n", accuracy(run, &t, inputs), TEST_STEPS * SAMPLES);
+  evaluate(run, &t, inputs);
   require(weft_run_digest(run, digest, &err), "digest", &err);
   printf("parameters and running moments: %s\n", digest);
   for (int i = 0; i < 2; ++i) weft_tensor_unref(inputs[i]);

@@ -2,15 +2,13 @@
  * @file weft.h
  * weft trains and runs neural networks in parallel across threads, processes and machines, with the same bits for every split.
  *
- * Objects, in the order in which a program creates them:
+ * Objects, in the order in which a program creates them; weft(3) and examples/embed.c contain a complete program:
  *
  *     weft_model    a graph of ops over named parameters
  *     weft_plan     partition, schedule and memory layout of a step; checked before anything runs
  *     weft_mesh     the processes of a run; without one, this process hosts all ranks
  *     weft_run      a plan being executed: submit batches, poll events, read and write parameters
  *     weft_tensor   a dense array, possibly around memory of the caller
- *
- * weft(3) and examples/embed.c contain a complete program.
  *
  * Reproducibility. For one model, seed, data and number of micro-batches, every synchronous schedule, partition, number of ranks and
  * number of threads gives bit-identical losses, gradients and weights. weft_run_digest() compares them.
@@ -254,7 +252,7 @@ WEFT_API weft_status weft_model_add_attention(weft_model *model, const char *nam
 WEFT_API weft_status weft_model_add_dropout(weft_model *model, const char *name, weft_value x, double probability, weft_value *out,
                                             weft_error *err);
 
-/** Makes a value an output: steps of WEFT_FORWARD deliver it. Thread: owner. */
+/** Makes a value an output: steps of WEFT_FORWARD deliver it, and others if weft_plan_config.step_kinds says so. Thread: owner. */
 WEFT_API weft_status weft_model_add_output(weft_model *model, weft_value value, weft_error *err);
 
 /**
@@ -540,7 +538,9 @@ enum weft_step_kinds {
   WEFT_STEPS_EVAL = 0x200,      /**< WEFT_EVAL */
   WEFT_STEPS_FORWARD = 0x400,   /**< WEFT_FORWARD; without it rank 0 has no memory for outputs */
   WEFT_STEPS_FILL = 0x800,      /**< WEFT_FILL */
-  WEFT_STEPS_ALL = 0xf00        /**< all that the model allows */
+  WEFT_STEPS_ALL = 0xf00,       /**< all kinds above that the model allows */
+  WEFT_STEPS_TRAIN_OUTPUTS = 0x1000, /**< with WEFT_STEPS_TRAIN: these steps deliver the outputs, too, as rank 0 has memory for them */
+  WEFT_STEPS_EVAL_OUTPUTS = 0x2000   /**< the same with WEFT_STEPS_EVAL */
 };
 
 /** weft_plan_config.warm_up: weft_plan_new selects the warm-up with the shortest predicted step. */
@@ -1128,16 +1128,16 @@ WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, 
 WEFT_API weft_status weft_run_set_rate(weft_run *run, double rate, weft_error *err);
 
 /**
- * Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. Failures of the run are returned. With
- * WEFT_FORWARD, `outputs` are `n_outputs` tensors of the caller, in the order of weft_model_add_output, each of the shape of its output for
- * all samples; the call fills them, except NULL, or in part if it fails. Otherwise `n_outputs` is 0. Only between steps. Thread: owner.
+ * Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. Failures of the run are returned. If the
+ * step delivers outputs, `outputs` may be `n_outputs` tensors of the caller in the order of weft_model_add_output, each of the shape of its
+ * output for all samples; the call fills them, except NULL, or in part if it fails. Else `n_outputs` is 0. Only between steps. Thread: owner.
  */
 WEFT_API weft_status weft_run_step(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode,
                                    weft_tensor *const *outputs, uint32_t n_outputs, double *loss, weft_error *err);
 
 /** Kinds of events. Ignore kinds that you do not know. */
 typedef enum weft_event_kind WEFT_UINT32_ {
-  WEFT_EVENT_MICRO_BATCH = 1,   /**< the loss of one micro-batch, or its outputs */
+  WEFT_EVENT_MICRO_BATCH = 1,   /**< the loss of one micro-batch, its outputs, or both */
   WEFT_EVENT_DONE = 2,          /**< final: the step is finished */
   WEFT_EVENT_ERROR = 3,         /**< final: the run has failed; status, text and failure give the reason */
   WEFT_EVENT_UPDATE = 4,        /**< asynchronous schedules: the result of one update; in ascending order, before the final event */
@@ -1221,7 +1221,7 @@ typedef struct weft_event {
   double loss;                    /**< the mean over the micro-batch, the update or the whole step */
   double grad_norm;               /**< done, update: global norm before clipping; done after several updates: of the last one. If it is not
                                        finite, the weights keep their values; update: those of ranks whose gradients are not finite */
-  weft_tensor *const *outputs;    /**< micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy them: they change later */
+  weft_tensor *const *outputs;    /**< micro-batch, if the step delivers outputs: in the order they were added. Copy them: they change later */
   uint32_t n_outputs;
   int32_t rank;                   /**< error, failed, saved: the rank that failed, or -1; joined, left: the rank; started: that of this process */
   const char *text;               /**< error, failed, saved: description of the failure; refused: of the connection; else NULL */

@@ -14,7 +14,7 @@ import (
 type EventKind uint32
 
 const (
-	MicroBatchEvent EventKind = C.WEFT_EVENT_MICRO_BATCH // the loss of one micro-batch, or its outputs
+	MicroBatchEvent EventKind = C.WEFT_EVENT_MICRO_BATCH // the loss of one micro-batch, its outputs, or both
 	DoneEvent       EventKind = C.WEFT_EVENT_DONE        // final: the step is finished
 	ErrorEvent      EventKind = C.WEFT_EVENT_ERROR       // final: the run has failed; Err gives the reason
 	UpdateEvent     EventKind = C.WEFT_EVENT_UPDATE      // asynchronous schedules: the result of one update, before the final event
@@ -36,7 +36,7 @@ type Event struct {
 	Step       uint64    // training steps before this one; UpdateEvent: updates before it; SavedEvent: steps in the checkpoint
 	Loss       float64   // the mean over the micro-batch, the update or the whole step
 	GradNorm   float64   // DoneEvent, UpdateEvent: global norm before clipping; check that it is finite
-	Outputs    []*Tensor // MicroBatchEvent of a Forward step: in the order of Model.Output; they cannot be submitted
+	Outputs    []*Tensor // MicroBatchEvent of a step that delivers outputs: in the order of Model.Output; they cannot be submitted
 	Rank       int       // ErrorEvent, FailedEvent, SavedEvent: the rank that failed, or -1; JoinedEvent, LeftEvent, StartedEvent
 	Idle       float64   // DoneEvent: mean over ranks of the share of time in which a rank ran no kernel
 	IdleByRank []float64 // DoneEvent

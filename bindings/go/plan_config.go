@@ -77,7 +77,10 @@ const (
 	EvalSteps    StepKinds = C.WEFT_STEPS_EVAL    // Eval
 	ForwardSteps StepKinds = C.WEFT_STEPS_FORWARD // Forward; without it rank 0 has no memory for outputs
 	FillSteps    StepKinds = C.WEFT_STEPS_FILL    // Fill
-	AllSteps     StepKinds = C.WEFT_STEPS_ALL     // all that the model allows
+	AllSteps     StepKinds = C.WEFT_STEPS_ALL     // all kinds above that the model allows
+
+	TrainOutputs StepKinds = C.WEFT_STEPS_TRAIN_OUTPUTS // with TrainSteps: these steps deliver the outputs, too
+	EvalOutputs  StepKinds = C.WEFT_STEPS_EVAL_OUTPUTS  // with EvalSteps: these steps deliver the outputs, too
 )
 
 // AutoWarmUp selects the warm-up with the shortest predicted step.

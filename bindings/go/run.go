@@ -241,8 +241,15 @@ func (r *Run) StepEvent(ctx context.Context, mode Mode, inputs ...*Tensor) (Even
 // Forward makes a forward step and returns the outputs of all samples, in the order of Model.Output. Inputs that the outputs do not need may
 // be nil. The tensors are memory of Go, and cannot be submitted.
 func (r *Run) Forward(ctx context.Context, inputs ...*Tensor) ([]*Tensor, error) {
+	_, outputs, err := r.StepOutputs(ctx, Forward, inputs...)
+	return outputs, err
+}
+
+// StepOutputs makes one step and returns its loss, and its outputs as Forward does. Training and evaluation steps have outputs if
+// PlanConfig.Steps includes TrainOutputs and EvalOutputs.
+func (r *Run) StepOutputs(ctx context.Context, mode Mode, inputs ...*Tensor) (float64, []*Tensor, error) {
 	var parts [][]*Tensor // of each micro-batch
-	_, err := r.step(ctx, Forward, inputs, func(event *Event) {
+	done, err := r.step(ctx, mode, inputs, func(event *Event) {
 		for len(parts) <= event.MicroBatch {
 			parts = append(parts, nil)
 		}
@@ -251,13 +258,13 @@ func (r *Run) Forward(ctx context.Context, inputs ...*Tensor) ([]*Tensor, error)
 		}
 	})
 	if err != nil || len(parts) == 0 {
-		return nil, err
+		return done.Loss, nil, err
 	}
 	outputs := make([]*Tensor, len(parts[0]))
 	for i := range outputs {
 		outputs[i] = join(parts, i)
 	}
-	return outputs, nil
+	return done.Loss, outputs, nil
 }
 
 // join joins output i of all micro-batches along dimension 0.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -99,6 +100,23 @@ func TestARateThatIsSetReplacesThatOfThePlan(t *testing.T) {
 	}
 	if run.SetRate(-1) == nil {
 		t.Error("a negative rate is accepted")
+	}
+}
+
+func TestATrainingStepCanDeliverOutputs(t *testing.T) {
+	model, batch := sine(t)
+	config := small
+	config.Steps = weft.TrainSteps | weft.TrainOutputs | weft.EvalSteps | weft.ForwardSteps
+	run := start(t, model, config, 1)
+	expected, err := run.Forward(background, batch[0], nil)
+	try(t, err)
+	loss, outputs, err := run.StepOutputs(background, weft.Train, batch...)
+	try(t, err)
+	if len(outputs) != 1 || !reflect.DeepEqual(outputs[0].Float32(), expected[0].Float32()) || loss <= 0 {
+		t.Error(loss, outputs)
+	}
+	if _, outputs, err = run.StepOutputs(background, weft.Eval, batch...); len(outputs) != 0 || err != nil {
+		t.Error("outputs of an evaluation:", outputs, err)
 	}
 }
 

@@ -17,6 +17,9 @@ static_assert(WEFT_STEPS_TRAIN == 0x100 << static_cast<int>(Mode::train) &&
               WEFT_STEPS_FORWARD == 0x100 << static_cast<int>(Mode::infer) &&
               WEFT_STEPS_FILL == 0x100 << static_cast<int>(Mode::fill));
 constexpr uint32_t kStepKind = 0x100;
+static_assert(WEFT_STEPS_TRAIN_OUTPUTS == WEFT_STEPS_TRAIN * PlanConfig::kOutputs &&
+              WEFT_STEPS_EVAL_OUTPUTS == WEFT_STEPS_EVAL * PlanConfig::kOutputs);
+constexpr uint32_t kStepKinds = WEFT_STEPS_ALL | WEFT_STEPS_TRAIN_OUTPUTS | WEFT_STEPS_EVAL_OUTPUTS;
 
 constexpr const char* kWritten = "written";    // the name of a written schedule
 constexpr uint64_t kMost = uint64_t{1} << 30;  // maximum of a value that becomes an int32_t
@@ -208,10 +211,10 @@ Status read_axes(const weft_plan_config& c, const Model& model, PlanConfig& out)
 
 Result<PlanConfig> config_of(weft_plan_config c, const Model& model) {
   PlanConfig out;
-  if (c.step_kinds == 0 || (c.step_kinds & ~uint32_t{WEFT_STEPS_ALL}))
+  if (c.step_kinds == 0 || (c.step_kinds & ~kStepKinds))
     return Status(Code::invalid, cat("weft_plan_config.step_kinds is ", c.step_kinds,
-                                     ", expected a sum of WEFT_STEPS_TRAIN, WEFT_STEPS_EVAL, ",
-                                     "WEFT_STEPS_FORWARD and WEFT_STEPS_FILL"));
+                                     ", expected a sum of WEFT_STEPS_TRAIN and other ",
+                                     "values of weft_step_kinds"));
   c.step_kinds = c.step_kinds == WEFT_STEPS_ALL ? 0 : c.step_kinds / kStepKind;
 #define PLAN_SETTING(field, value) WEFT_TRY(take("weft_plan_config", #field, c.field, out.field));
 #include "plan/settings.def"

@@ -106,13 +106,15 @@ Status read_input_grad(weft_run& run, NodeId input, weft_tensor& tensor) {
       input, {static_cast<float*>(tensor.data), static_cast<size_t>(found.elements())});
 }
 
-// Points the run's output tensors at the deliveries of a micro-batch.
-void show_outputs(weft_run& run, int32_t micro_batch) {
-  for (size_t i = 0; i < run.outputs.size(); ++i) {
-    const View view = run.run->delivered(run.output_edges[i], micro_batch);
+// Points the run's output tensors at the deliveries of a micro-batch; returns their number.
+uint32_t show_outputs(weft_run& run, const RunEvent& event) {
+  const std::vector<int32_t>& edges = run.output_edges[static_cast<size_t>(event.mode)];
+  for (size_t i = 0; i < edges.size(); ++i) {
+    const View view = run.run->delivered(event, edges[i]);
     run.outputs[i]->desc = view.desc;
     run.outputs[i]->data = view.data;
   }
+  return static_cast<uint32_t>(edges.size());
 }
 
 // Stores the first failure of the run. If there is not enough memory for it, the event is delivered
@@ -142,8 +144,6 @@ void fill_mesh(weft_run& run, RunEvent::Kind kind, MeshEvent& event, weft_event&
 }
 
 weft_event event_of(weft_run& run, RunEvent& inner) {
-  const bool delivers = inner.kind == RunEvent::Kind::micro_batch && inner.mode == Mode::infer;
-  if (delivers) show_outputs(run, inner.micro_batch);
   run.status = inner.status;
   weft_event full = {};
   full.kind = static_cast<weft_event_kind>(inner.kind);
@@ -153,8 +153,8 @@ weft_event event_of(weft_run& run, RunEvent& inner) {
   full.step = inner.number;
   full.loss = inner.loss;
   full.grad_norm = inner.grad_norm;
-  full.outputs = delivers ? run.output_pointers.data() : nullptr;
-  full.n_outputs = delivers ? static_cast<uint32_t>(run.outputs.size()) : 0;
+  if (inner.kind == RunEvent::Kind::micro_batch) full.n_outputs = show_outputs(run, inner);
+  full.outputs = full.n_outputs ? run.output_pointers.data() : nullptr;
   fill_mesh(run, inner.kind, inner.mesh, full);
   if (!inner.status.ok()) full.text = run.status.text().c_str();
   if (inner.kind == RunEvent::Kind::error || inner.kind == RunEvent::Kind::failed ||
@@ -181,17 +181,8 @@ weft_event event_of(weft_run& run, RunEvent& inner) {
 // Sets the step's mode, data and references; on failure it keeps no references.
 Status fill_step(Step& step, const Model& model, std::span<weft_tensor* const> inputs,
                  weft_step_mode mode) {
-  switch (mode) {
-    case WEFT_TRAIN: break;
-    case WEFT_NO_UPDATE: step.update = false; break;
-    case WEFT_EVAL: step.mode = Mode::eval; break;
-    case WEFT_FORWARD: step.mode = Mode::infer; break;
-    case WEFT_FILL: step.mode = Mode::fill; break;
-    default:
-      return Status(Code::invalid,
-                    cat("mode is ", uint32_t{mode},
-                        ", expected WEFT_TRAIN, _NO_UPDATE, _EVAL, _FORWARD or _FILL"));
-  }
+  WEFT_TRY_ASSIGN(step.mode, mode_of(mode));
+  step.update = mode != WEFT_NO_UPDATE;
   WEFT_TRY(check_batch(model, inputs, step.batch));
   for (weft_tensor* input : inputs)
     if (input) step.kept.push_back(weft_tensor_ref(input));
@@ -204,6 +195,18 @@ Status weft::api::require_run(const weft_run* run) {
   WEFT_TRY(require(run, "run"));
   if (run->run) return {};
   return Status(Code::state, "this process serves the run (weft_run_join); rank 0 controls it");
+}
+
+Result<Mode> weft::api::mode_of(weft_step_mode mode) {
+  switch (mode) {
+    case WEFT_TRAIN:
+    case WEFT_NO_UPDATE: return Mode::train;
+    case WEFT_EVAL: return Mode::eval;
+    case WEFT_FORWARD: return Mode::infer;
+    case WEFT_FILL: return Mode::fill;
+  }
+  return Status(Code::invalid, cat("mode is ", uint32_t{mode},
+                                   ", expected WEFT_TRAIN, _NO_UPDATE, _EVAL, _FORWARD or _FILL"));
 }
 
 Status weft::api::read_run_config(const weft_run_config* config, weft_run_config& out) {
@@ -236,9 +239,11 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
     const int threads = static_cast<int>(std::min(c.threads, 1u << 20));
     const StartOptions options{.wait = !(c.flags & WEFT_RUN_NOWAIT), .log = log_sink(c)};
     auto run = std::make_unique<weft_run>();
-    run->output_edges = output_edges(*plan->plan);
-    run->outputs.reserve(run->output_edges.size());
-    for (size_t i = 0; i < run->output_edges.size(); ++i) {
+    for (const Mode mode : kEveryMode)
+      run->output_edges[static_cast<size_t>(mode)] = output_edges(*plan->plan, mode);
+    const size_t outputs = plan->plan->model->outputs().size();
+    run->outputs.reserve(outputs);
+    for (size_t i = 0; i < outputs; ++i) {
       run->outputs.emplace_back(new weft_tensor);
       run->outputs.back()->lent = true;
       run->output_pointers.push_back(run->outputs.back().get());

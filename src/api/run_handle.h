@@ -1,6 +1,7 @@
 // The type behind weft_run.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,7 +27,7 @@ struct weft_run {
   // Of the last polled event.
   std::vector<std::unique_ptr<weft_tensor, EndLent>> outputs;
   std::vector<weft_tensor*> output_pointers;
-  std::vector<int32_t> output_edges;
+  std::array<std::vector<int32_t>, weft::kModes> output_edges;
   weft::Status status;
   weft_failure failure_fields;                  // of an error event
   std::shared_ptr<const weft::Origin> failure;  // the first failure of the run
@@ -40,6 +41,7 @@ namespace weft::api {
 
 Status read_run_config(const weft_run_config* config, weft_run_config& out);
 LogSink log_sink(const weft_run_config& config);
+Result<Mode> mode_of(weft_step_mode mode);
 // For calls that only rank 0 makes.
 Status require_run(const weft_run* run);
 

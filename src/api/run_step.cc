@@ -27,11 +27,12 @@ class Outputs {
   Status check(const weft_run& run, weft_step_mode mode, int64_t samples) const {
     if (tensors_.empty()) return {};
     const Model& model = *run.run->plan().whole;
-    const size_t expected = mode == WEFT_FORWARD ? model.outputs().size() : 0;
+    WEFT_TRY_ASSIGN(const Mode which, mode_of(mode));
+    const size_t expected = run.output_edges[static_cast<size_t>(which)].size();
     if (tensors_.size() != expected)
       return Status(Code::invalid,
                     cat("n_outputs is ", tensors_.size(), ", expected ", expected,
-                        mode == WEFT_FORWARD ? "" : ": only WEFT_FORWARD has outputs"));
+                        expected ? "" : ": the plan delivers no outputs of such a step"));
     for (size_t i = 0; i < expected; ++i) {
       if (!tensors_[i]) continue;
       const NodeId node = model.outputs()[i];

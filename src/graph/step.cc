@@ -23,7 +23,9 @@ namespace {
 
 class Builder {
  public:
-  Builder(const Model& model, Mode mode) : model_(model) { graph_.mode = mode; }
+  Builder(const Model& model, Mode mode, bool outputs) : model_(model), outputs_(outputs) {
+    graph_.mode = mode;
+  }
 
   StepGraph build() {
     const size_t n = model_.nodes().size();
@@ -49,7 +51,7 @@ class Builder {
 
   void mark_needed() {
     needed_.assign(model_.nodes().size(), false);
-    if (graph_.mode == Mode::infer)
+    if (outputs_)
       for (NodeId o : model_.outputs()) needed_[static_cast<size_t>(o)] = true;
     if (graph_.mode == Mode::fill)
       for (size_t id = 0; id < needed_.size(); ++id)
@@ -185,7 +187,7 @@ class Builder {
   }
 
   void add_sinks() {
-    if (graph_.mode == Mode::infer)
+    if (outputs_)
       for (NodeId o : model_.outputs())
         graph_.sinks.push_back(graph_.value[static_cast<size_t>(o)]);
     if (has_loss(graph_.mode) && model_.loss() >= 0)
@@ -197,6 +199,7 @@ class Builder {
   }
 
   const Model& model_;
+  const bool outputs_;
   StepGraph graph_;
   std::vector<bool> needed_;
   std::vector<std::vector<TensorId>> stash_;  // per node
@@ -229,9 +232,9 @@ void store_as(DType values, const Model& model, StepGraph& graph) {
 }  // namespace
 
 StepGraph build_step_graph(const Model& model, Mode mode, const std::vector<int32_t>& stage_of_node,
-                           DType values) {
-  StepGraph graph = Builder(model, mode).build();
-  store_as(values, model, graph);
+                           const StepGraphOptions& options) {
+  StepGraph graph = Builder(model, mode, options.outputs).build();
+  store_as(options.values, model, graph);
   place_folds(graph, model, stage_of_node);
   return graph;
 }

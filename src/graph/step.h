@@ -16,8 +16,8 @@
 namespace weft {
 
 enum class Mode : uint8_t {
-  train,  // forward, backward, update: what the loss needs
-  eval,   // forward: what the loss needs
+  train,  // forward, backward, update: what the loss needs, and the outputs if they are delivered
+  eval,   // forward: the same
   infer,  // forward: what the outputs need
   fill,   // forward: what the state of nodes needs, as the caches of a decoder
 };
@@ -78,7 +78,7 @@ struct StepGraph {
   std::vector<TensorId> value;  // per node: its output, -1 where the mode does not need it
   std::vector<TensorId> grad;   // per node: the whole gradient of its output, -1: none
   std::vector<TensorId>
-      sinks;  // delivered to the controller per micro-batch: the loss, outputs, gradients of inputs
+      sinks;  // delivered to the controller per micro-batch: outputs, the loss, gradients of inputs
 
   Desc desc(const Model& model, TensorId id, int64_t samples) const;
   // How the tensor is stored, if calls make and read it as `desc`.
@@ -88,10 +88,16 @@ struct StepGraph {
   }
 };
 
-// The calls are the same for all stages. `values`: in which values and gradients between nodes are
-// stored, f32 or bf16. Inputs, what the controller receives, and stash remain f32.
+// What build_step_graph() needs besides the model.
+struct StepGraphOptions {
+  DType values = DType::f32;  // in which values and gradients between nodes are stored, f32 or
+                              // bf16; inputs, what the controller receives, and stash remain f32
+  bool outputs = false;       // the controller receives the outputs of the model
+};
+
+// The calls are the same for all stages.
 StepGraph build_step_graph(const Model& model, Mode mode, const std::vector<int32_t>& stage_of_node,
-                           DType values);
+                           const StepGraphOptions& options);
 
 // Calls visit(tensor, written) for each tensor of the call, without -1.
 template <typename Visit>

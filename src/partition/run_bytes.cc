@@ -89,7 +89,7 @@ int32_t RunBytes::replicas_of(size_t s) const {
 Status RunBytes::add_mode(Mode mode) {
   auto info = std::make_unique<ModeInfo>();
   info->graph = build_step_graph(*model_, mode, std::vector<int32_t>(model_->nodes().size(), 0),
-                                 config_.values());
+                                 config_.graph_options(mode));
   info->readers.resize(info->graph.tensors.size());
   for (size_t c = 0; c < info->graph.calls.size(); ++c)
     for (TensorId t : reads_of(info->graph.calls[c]))

@@ -43,9 +43,17 @@ Status check_machines(const Model& model, const PlanConfig& c) {
 }
 
 Status check_steps(const Model& model, const PlanConfig& c) {
-  constexpr uint32_t kMost = (1u << kModes) - 1;
-  if (c.step_kinds > kMost)
-    return Status(Code::invalid, cat("step_kinds is ", c.step_kinds, ", expected 0 to ", kMost));
+  constexpr uint32_t kKinds = PlanConfig::kOutputs - 1;
+  uint32_t possible = kKinds;
+  for (const Mode mode : kEveryMode)
+    if (has_loss(mode)) possible |= PlanConfig::kOutputs << static_cast<uint32_t>(mode);
+  if (c.step_kinds & ~possible)
+    return Status(Code::invalid,
+                  cat("step_kinds is ", c.step_kinds, ", expected bits of ", possible));
+  if (const uint32_t with = c.step_kinds / PlanConfig::kOutputs; with & ~c.step_kinds)
+    return Status(Code::invalid, "step_kinds: outputs of a kind of steps that is not included");
+  if (c.step_kinds > kKinds && model.outputs().empty())
+    return Status(Code::invalid, "step_kinds: outputs of steps, but the model has no output");
   if (std::any_of(kEveryMode.begin(), kEveryMode.end(),
                   [&](Mode mode) { return makes(model, c, mode); }))
     return {};

@@ -58,8 +58,9 @@ struct PlanConfig {
   // Asynchronous schedules: updates of a segment, which is one step, each with `micro_batches`.
   // 0: the default of the schedule. In a plan: the resulting number, 0 if synchronous.
   int32_t segment = 0;
-  uint32_t step_kinds =
-      0;  // kinds of steps that runs make, 1 << Mode each; 0: all. No memory is planned for others
+  // Kinds of steps that runs make, 1 << Mode each, and the kinds with a loss whose outputs are
+  // delivered, kOutputs << Mode each; 0: all kinds. No memory is planned for others.
+  uint32_t step_kinds = 0;
   bool vertical_sync =
       false;  // every stage uses the version of its weights that the first stage does
   int32_t gradient_groups = 1;  // of a step's micro-batches, see graph/groups.h; affects rounding
@@ -75,8 +76,16 @@ struct PlanConfig {
   std::vector<NodeTimes> times;  // per node of the model; empty: by analysis
   Machines machines;             // SplitBy::cost
 
+  static constexpr uint32_t kOutputs = 1u << kModes;
+
   bool includes(Mode mode) const {
     return step_kinds == 0 || (step_kinds >> static_cast<uint32_t>(mode) & 1);
+  }
+  bool delivers_outputs(Mode mode) const {
+    return mode == Mode::infer || (step_kinds & kOutputs << static_cast<uint32_t>(mode)) != 0;
+  }
+  StepGraphOptions graph_options(Mode mode) const {
+    return {.values = values(), .outputs = delivers_outputs(mode)};
   }
   DType values() const { return precision == "bf16" ? DType::bf16 : DType::f32; }
 };

@@ -148,12 +148,12 @@ int32_t loss_edge(const Plan& plan, Mode mode) {
   return sink_edge(which, which.graph.value[static_cast<size_t>(plan.model->loss())]);
 }
 
-std::vector<int32_t> output_edges(const Plan& plan) {
-  const ModePlan& infer = plan.mode(Mode::infer);
+std::vector<int32_t> output_edges(const Plan& plan, Mode mode) {
+  const ModePlan& which = plan.mode(mode);
   std::vector<int32_t> out;
-  if (!infer.present) return out;
+  if (!which.present || !plan.config.delivers_outputs(mode)) return out;
   for (NodeId o : plan.model->outputs())
-    out.push_back(sink_edge(infer, infer.graph.value[static_cast<size_t>(o)]));
+    out.push_back(sink_edge(which, which.graph.value[static_cast<size_t>(o)]));
   return out;
 }
 

@@ -38,7 +38,7 @@ Status gather_updates(const std::vector<double>& counts, std::vector<double>& su
 // The sink edge that delivers the loss, or -1; the sink edges that deliver outputs, in their order.
 // All of replica 0: delivered_by() is the edge of the replica that has the micro-batch.
 int32_t loss_edge(const Plan& plan, Mode mode);
-std::vector<int32_t> output_edges(const Plan& plan);
+std::vector<int32_t> output_edges(const Plan& plan, Mode mode);
 // The sink edge that delivers the gradient of a model input, or -1.
 int32_t input_grad_edge(const Plan& plan, NodeId input);
 int32_t delivered_by(const ModePlan& mode, int32_t edge, int32_t micro_batch);

@@ -44,6 +44,7 @@ struct RunEvent {
   uint64_t number = 0;
   Mode mode = Mode::train;
   int32_t micro_batch = 0;
+  const Step* of = nullptr;  // micro_batch: its step, valid until the final event of the step
   double loss = 0;  // mean over the counted elements: of the micro-batch, the update, or the step
   double grad_norm = 0;
   double idle = 0;  // final: mean over the ranks; per rank in the step

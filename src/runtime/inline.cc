@@ -33,9 +33,6 @@ class InlineRun final : public Run, private LocalRanks::Driver {
   bool is_inline() const override { return true; }
   Worker* worker_here(int32_t rank) override { return &ranks_->worker(rank); }
   int descriptor() const override { return flag_.descriptor(); }
-  View delivered(int32_t edge, int32_t micro_batch) override {
-    return ranks_->delivered(edge, micro_batch);
-  }
 
  private:
   void start(Step* step) override {

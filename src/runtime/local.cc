@@ -165,7 +165,9 @@ Status LocalRanks::handle(const Event& event) {
   const uint64_t sequence = router(0).step().sequence;
   switch (event.kind) {
     case Event::Kind::arrived: {
-      const View view = event.rank == 0 ? delivered(event.edge, event.micro_batch) : View{};
+      const View view = event.rank == 0
+                            ? worker(0).delivered(router(0).step(), event.edge, event.micro_batch)
+                            : View{};
       const double loss = view && view.desc.dtype == DType::f64 ? *view.as<double>() : 0;
       return at.arrived(sequence, event.edge, event.micro_batch, loss);
     }
@@ -174,10 +176,6 @@ Status LocalRanks::handle(const Event& event) {
     case Event::Kind::control: return at.received(event.from, event.control);
   }
   return {};
-}
-
-View LocalRanks::delivered(int32_t edge, int32_t micro_batch) {
-  return worker(0).delivered(router(0).step(), edge, micro_batch);
 }
 
 }  // namespace weft

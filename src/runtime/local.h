@@ -42,8 +42,6 @@ class LocalRanks {
   // which is reported to the driver. For drivers that have run every task.
   void check_progress();
 
-  // A delivery of the last step; valid until the next one begins.
-  View delivered(int32_t edge, int32_t micro_batch);
   Worker& worker(int32_t rank) { return *workers_[static_cast<size_t>(rank)]; }
   size_t most_tasks(int32_t rank) const;  // how many tasks of that rank may be queued or running
 

@@ -115,7 +115,7 @@ void LoopRun::micro_batch_over(int32_t micro_batch) {
 }
 
 void LoopRun::step_over(const StepResult& result) {
-  being_read_ = current_->mode == Mode::infer;
+  being_read_ = plan_->config.delivers_outputs(current_->mode);
   for (size_t u = 0; u < result.updates.size(); ++u)
     events_.push(update_event(*current_, result, u));
   events_.push(final_event(std::exchange(current_, nullptr), result));

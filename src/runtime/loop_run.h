@@ -84,7 +84,7 @@ class LoopRun : public Run {
 
   RingQueue<Step*> waiting_;  // loop thread, as all members below
   Step* current_ = nullptr;
-  bool being_read_ = false;  // the deliveries of an infer step are being read
+  bool being_read_ = false;  // the outputs of a step are being read
   bool announces_ = false;   // the start is an event
   bool detached_ = false;    // no step begins any more
   Saver saver_;

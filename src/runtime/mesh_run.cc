@@ -97,9 +97,6 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
 
   Worker* worker_here(int32_t rank) override { return rank == 0 ? worker_.get() : nullptr; }
   Requests* requests() override { return &requests_; }
-  View delivered(int32_t edge, int32_t micro_batch) override {
-    return process_->delivered(edge, micro_batch);
-  }
 
  private:
   Status gather(int threads) {

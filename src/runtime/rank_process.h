@@ -69,9 +69,6 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
     node_->bye(now());
     act();
   }
-  View delivered(int32_t edge, int32_t micro_batch) {
-    return worker_.delivered(node_->step(), edge, micro_batch);
-  }
   Worker& worker() { return worker_; }
   RankNode& node() { return *node_; }
   bool has_no_connection() const { return wires_.empty(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "runtime/worker.h"
 
 namespace weft {
 
@@ -115,7 +116,7 @@ bool Run::poll(RunEvent& event, int64_t timeout_ns) {
   if (!event.step) return true;
   if (event.kind == RunEvent::Kind::done) last_ = event.step->descriptor;
   give_back(event.step);
-  if (event.mode == Mode::infer) proceed();
+  if (plan_->config.delivers_outputs(event.mode)) proceed();
   return true;
 }
 
@@ -146,8 +147,13 @@ RunEvent Run::micro_batch_event(const Step& step, int32_t micro_batch) {
       .number = step.descriptor.step,
       .mode = step.mode,
       .micro_batch = micro_batch,
-      .loss = count > 0 ? *delivered(edge, micro_batch).as<double>() / count : 0,
+      .of = &step,
+      .loss = count > 0 ? *landed(step, edge, micro_batch).as<double>() / count : 0,
   };
+}
+
+View Run::landed(const Step& step, int32_t edge, int32_t micro_batch) {
+  return worker_here(0)->delivered(step.descriptor, edge, micro_batch);
 }
 
 RunEvent Run::update_event(const Step& step, const StepResult& result, size_t update) {
@@ -213,7 +219,7 @@ Status Run::read_input_grad(NodeId input, std::span<float> out) {
                       samples, " samples, the tensor ", out.size()));
   float* to = out.data();
   for (int32_t mb = 0; mb < last_.micro_batches; ++mb) {
-    const View view = delivered(edge, mb);
+    const View view = worker_here(0)->delivered(last_, edge, mb);
     to = std::copy(view.f32(), view.f32() + view.desc.elements(), to);
   }
   return {};

@@ -106,8 +106,10 @@ class Run : public EventSource {
   // The same over the optimizer state: per parameter in the order of names, per slot, the tensor
   // named PARAMETER.SLOT.
   Result<Digest> optimizer_digest();
-  // A delivery at rank 0 of the step of the last polled event.
-  virtual View delivered(int32_t edge, int32_t micro_batch) = 0;
+  // A delivery at rank 0 of a micro-batch whose event was polled last.
+  View delivered(const RunEvent& micro_batch, int32_t edge) {
+    return landed(*micro_batch.of, edge, micro_batch.micro_batch);
+  }
   // The gradient of a model input for all samples of the last training step.
   Status read_input_grad(NodeId input, std::span<float> out);
 
@@ -125,8 +127,8 @@ class Run : public EventSource {
   RunEvent started_event() const;
   // The run has failed, and no step or save was in progress.
   static RunEvent failed_event(const Status& status);
-  // Begins the next step. After a step of mode infer, no step begins before proceed(), because the
-  // owner reads its deliveries.
+  // Begins the next step. After a step that delivers outputs, no step begins before proceed(),
+  // because the owner reads them.
   virtual void start(Step* step) = 0;
   virtual bool next_event(RunEvent& event, int64_t timeout_ns) = 0;
   virtual void proceed() = 0;
@@ -150,6 +152,7 @@ class Run : public EventSource {
 
  private:
   Status describe(Step& step);
+  View landed(const Step& step, int32_t edge, int32_t micro_batch);
   Status ask(int32_t rank, uint32_t type, const rpc::Request& request, std::vector<std::byte>& out);
 
   void (*drop_)(void*);

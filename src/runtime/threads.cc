@@ -43,9 +43,6 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
   }
 
   Worker* worker_here(int32_t rank) override { return &ranks_->worker(rank); }
-  View delivered(int32_t edge, int32_t micro_batch) override {
-    return ranks_->delivered(edge, micro_batch);
-  }
 
  private:
   Status start_threads() {

@@ -34,7 +34,8 @@ SequentialReference::SequentialReference(const Model& model, const PlanConfig& c
       groups_(config.gradient_groups) {
   const std::vector<int32_t> one_stage(model.nodes().size(), 0);
   for (Mode mode : kEveryMode)
-    graphs_.push_back(build_step_graph(model, mode, one_stage, DType::f32));
+    graphs_.push_back(
+        build_step_graph(model, mode, one_stage, {.outputs = config.delivers_outputs(mode)}));
   for (const Param& p : model.params()) weights_.push_back(Provenance::initial(p));
   state_.assign(weights_.size(), Provenance::cleared());
   grads_.resize(weights_.size());
@@ -214,7 +215,7 @@ double SequentialReference::micro_batch(const StepDescriptor& step, int32_t mb,
   }
   for (size_t s = 0; s < graph.sinks.size(); ++s)
     outcome.deliveries[s].push_back(at(graph.sinks[s]));
-  return step.mode == Mode::infer ? 0 : as_number(outcome.deliveries[0].back());
+  return has_loss(step.mode) ? as_number(at(graph.value[static_cast<size_t>(model_.loss())])) : 0;
 }
 
 // Folds the uses of each parameter; returns the norm.

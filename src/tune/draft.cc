@@ -35,7 +35,7 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   mode.mode = which;
   mode.present = makes(model, plan.config, which);
   if (!mode.present) return {};
-  mode.graph = build_step_graph(model, which, plan.stage_of_node, plan.config.values());
+  mode.graph = build_step_graph(model, which, plan.stage_of_node, plan.config.graph_options(which));
   if (which != Mode::train) {
     WEFT_TRY_ASSIGN(const Schedule forward,
                     make_forward(train, forward_micro_batches(plan.config, which, train)));

@@ -153,7 +153,7 @@ TEST_P(Outputs, WithoutTrainingThereIsNoRoomForGradients) {
   weft_plan* none = nullptr;
   config.step_kinds = WEFT_STEPS_ALL + 1;
   expect_error(weft_plan_new(model.get(), &config, &none, &err), err, WEFT_EINVAL,
-               {"step_kinds is 3841"});
+               {"step_kinds is 3841", "weft_step_kinds"});
   const ModelPtr mute = new_model();
   const weft_value x1 = add_input(mute, "x", {1, 6});
   add_node(mute, "mse", {add_linear(mute, "a", x1, 6), x1});

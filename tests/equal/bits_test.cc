@@ -106,14 +106,14 @@ TEST(Bits, QueuedStepsComeInOrder) {
     EXPECT_EQ(run->acquire(), nullptr);
     RunEvent event;
     uint64_t over = 0;
-    const int32_t edge = output_edges(run->plan())[0];
+    const int32_t edge = output_edges(run->plan(), Mode::infer)[0];
     while (run->poll(event, -1)) {
       ASSERT_TRUE(event.status.ok()) << event.status.text();
       EXPECT_EQ(event.tag, over);
       if (event.kind == RunEvent::Kind::done) {
         ++over;
       } else if (event.mode == Mode::infer) {
-        const View view = run->delivered(edge, event.micro_batch);
+        const View view = run->delivered(event, edge);
         logits[driver].emplace_back(view.f32(), view.f32() + view.desc.elements());
       }
     }

@@ -52,7 +52,8 @@ void expect_equal(const test::PlanCase& c, Sim& sim, SequentialReference& refere
 
 TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   int with_shards = 0, with_groups = 0, with_replicas = 0, with_ties = 0, with_shorts = 0,
-      with_remaking = 0, with_chunks = 0, with_split = 0, with_runs = 0, with_frozen = 0;
+      with_remaking = 0, with_chunks = 0, with_split = 0, with_runs = 0, with_frozen = 0,
+      with_outputs = 0;
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); seed += test::kEvery) {
     const test::PlanCase c = test::random_plan(seed);
     if (!c.plan) return;
@@ -75,6 +76,7 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
         with_split += action.kind == Kind::W && !action.calls.empty();
       }
     }
+    with_outputs += c.plan->config.delivers_outputs(Mode::train);
     with_groups += c.plan->config.gradient_groups > 2;
     with_chunks += c.plan->stages() > c.plan->positions();
     with_replicas += c.plan->config.data > 1;
@@ -83,6 +85,7 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   }
   // The generator must make what the test is about.
   EXPECT_GT(with_frozen, 500 / test::kEvery);
+  EXPECT_GT(with_outputs, 500 / test::kEvery);
   EXPECT_GT(with_ties, 500 / test::kEvery);
   EXPECT_GT(with_shorts, 500 / test::kEvery);
   EXPECT_GT(with_remaking, 500 / test::kEvery);

@@ -121,11 +121,11 @@ std::vector<float> outputs(const std::shared_ptr<Model>& model, const PlanConfig
   EXPECT_TRUE(run->submit(step).ok());
   RunEvent event;
   std::vector<std::vector<float>> by_micro_batch(static_cast<size_t>(config.micro_batches));
-  const int32_t edge = output_edges(run->plan())[0];
+  const int32_t edge = output_edges(run->plan(), Mode::infer)[0];
   while (run->poll(event, -1)) {
     EXPECT_TRUE(event.status.ok()) << event.status.text();
     if (event.kind != RunEvent::Kind::micro_batch) continue;
-    const View view = run->delivered(edge, event.micro_batch);
+    const View view = run->delivered(event, edge);
     by_micro_batch[static_cast<size_t>(event.micro_batch)].assign(
         view.f32(), view.f32() + view.desc.elements());
   }

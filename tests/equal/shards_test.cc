@@ -214,8 +214,8 @@ TEST(Shards, AValueThatSlicesDivideGetsItsGradientByOneJoin) {
   const NodeId some = node("concat", {part(y, 0, 2), part(y, 1, 4)}, last);
   node("mse", {node("add", {both, some}), target});
   ASSERT_TRUE(model.finish().ok());
-  const StepGraph graph = build_step_graph(
-      model, Mode::train, std::vector<int32_t>(model.nodes().size(), 0), DType::f32);
+  const StepGraph graph =
+      build_step_graph(model, Mode::train, std::vector<int32_t>(model.nodes().size(), 0), {});
   std::vector<NodeId> joined, filled;
   for (const StepCall& call : graph.calls) {
     if (call.kind == CallKind::join) joined.push_back(model.node(call.node).in.front());

@@ -75,7 +75,7 @@ PlanConfig drawn_config(Draw& draw, int32_t tensor) {
   config.optim.rule = draw.below(2) ? Rule::sgd : Rule::adamw;
   config.recompute = draw.of({"none", "none", "stage", "every:2", "every:5"});
   config.split = draw.of({SplitBy::cost, SplitBy::uniform, SplitBy::parameters});
-  config.step_kinds = static_cast<uint32_t>(draw.of({0, 0, 1, 2}));
+  config.step_kinds = static_cast<uint32_t>(draw.of({0, 0, 1, 2, 0x11, 0x3f}));
   config.slack = draw.below(3);
   config.precision = draw.of({"f32", "bf16"});
   config.packed = draw.of({kAllPacked, "", "h.0.mlp.c_fc.weight layers.1.weight"});
@@ -126,7 +126,7 @@ bool drops(const Plan& plan) {
 }
 
 TEST(Account, OfThePartitionerIsThatOfThePlan) {
-  int compared = 0, shared = 0, several = 0, dropped = 0, frozen = 0;
+  int compared = 0, shared = 0, several = 0, dropped = 0, frozen = 0, delivered = 0;
   for (uint32_t seed = 0; seed < 300; ++seed) {
     Draw draw(seed);
     const char* text =
@@ -144,11 +144,13 @@ TEST(Account, OfThePartitionerIsThatOfThePlan) {
     several += plan.value()->pipeline_stages() * config.shard_ranks > plan.value()->positions();
     dropped += drops(*plan.value());
     frozen += !config.groups.empty();
+    delivered += config.delivers_outputs(Mode::train);
     ++compared;
   }
   EXPECT_GT(shared, 30);
   EXPECT_GT(several, 50);
   EXPECT_GT(frozen, 100);
+  EXPECT_GT(delivered, 50);
   EXPECT_GT(dropped, 5);
   EXPECT_GT(compared, 200);
 }

@@ -195,6 +195,7 @@ inline PlanCase random_plan(uint32_t seed) {
   PlanConfig config;
   if (below(3) == 0) config.tensor = 2 + below(3);
   config.micro_batches = below(3) ? 1 + below(17) : 1;
+  if (!model->outputs().empty() && below(4) == 0) config.step_kinds = 0x3f;  // all, with outputs
   // In a third of the cases a random schedule, else one of the table; one with enough
   // nodes for its stages.
   int32_t stages = 1 + below(static_cast<uint32_t>(std::min(nodes + 1, 8)));

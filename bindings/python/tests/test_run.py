@@ -74,6 +74,18 @@ class Steps(unittest.TestCase):
                     run.forward(x, out=wrong)
             self.assertEqual(run.pending, 0)
 
+    def test_training_steps_can_deliver_outputs(self):
+        x, y = sine()
+        kinds = weft.StepKinds
+        with small_plan(step_kinds=kinds.TRAIN | kinds.TRAIN_OUTPUTS | kinds.EVAL | kinds.FORWARD).run(threads=1) as run:
+            expected = run.forward(x)
+            loss, outputs = run.step_outputs(x, y)
+            np.testing.assert_array_equal(outputs, expected)
+            self.assertAlmostEqual(loss, np.mean((expected - y) ** 2), places=5)
+            self.assertFalse(np.array_equal(run.forward(x), expected))
+            with self.assertRaisesRegex(weft.StateError, "no outputs of steps of mode EVAL"):
+                run.step_outputs(x, y, mode="eval")
+
     def test_gradients(self):
         x, y = sine()
         y += 1

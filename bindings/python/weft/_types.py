@@ -107,7 +107,9 @@ class StepKinds(enum.IntFlag):
     EVAL = 512  # WEFT_EVAL
     FORWARD = 1024  # WEFT_FORWARD; without it rank 0 has no memory for outputs
     FILL = 2048  # WEFT_FILL
-    ALL = 3840  # all that the model allows
+    ALL = 3840  # all kinds above that the model allows
+    TRAIN_OUTPUTS = 4096  # with WEFT_STEPS_TRAIN: these steps deliver the outputs, too, as rank 0 has memory for them
+    EVAL_OUTPUTS = 8192  # the same with WEFT_STEPS_EVAL
 
 
 class MemoryKind(enum.IntEnum):
@@ -161,7 +163,7 @@ class StepMode(enum.IntEnum):
 
 class EventKind(enum.IntEnum):
     """Kinds of events. Ignore kinds that you do not know."""
-    MICRO_BATCH = 1  # the loss of one micro-batch, or its outputs
+    MICRO_BATCH = 1  # the loss of one micro-batch, its outputs, or both
     DONE = 2  # final: the step is finished
     ERROR = 3  # final: the run has failed; status, text and failure give the reason
     UPDATE = 4  # asynchronous schedules: the result of one update; in ascending order, before the final event
@@ -676,7 +678,7 @@ class Event(NamedTuple):
     values; update: those of ranks whose gradients are not finite
     """
     outputs: Sequence[Any]
-    """Micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy them: they change later"""
+    """Micro-batch, if the step delivers outputs: in the order they were added. Copy them: they change later"""
     rank: int
     """Error, failed, saved: the rank that failed, or -1; joined, left: the rank; started: that of this process"""
     text: Optional[str]

@@ -130,7 +130,13 @@ class Run(Polled):
 
     def forward(self, *inputs: Any, out: Optional[Sequence[Any]] = None, **named: Any) -> Any:
         """Returns the outputs: an array, or a tuple of them. `out`: arrays to write them to. Targets need not be given."""
-        arrays = self._arrays(inputs, named, StepMode.FORWARD)
+        return self.step_outputs(*inputs, mode=StepMode.FORWARD, out=out, **named)[1]
+
+    def step_outputs(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, out: Optional[Sequence[Any]] = None,
+                     **named: Any) -> Tuple[float, Any]:
+        """Makes a step and returns its loss and its outputs, as forward(). The plan has StepKinds.TRAIN_OUTPUTS or EVAL_OUTPUTS."""
+        mode = StepMode(choice(StepMode, mode))
+        arrays = self._arrays(inputs, named, mode)
         samples, done = _samples(arrays), 0
         outputs: List[Any] = list(self._checked(out, samples) if out is not None else [])
 
@@ -146,8 +152,10 @@ class Run(Polled):
             done += count
             return _final(event)
 
-        self._made(arrays, StepMode.FORWARD, copy)
-        return outputs[0] if len(self._plan.outputs) == 1 else tuple(outputs)
+        loss = self._made(arrays, mode, copy)
+        if done < samples:
+            raise StateError(f"the plan delivers no outputs of steps of mode {mode.name}; see StepKinds")
+        return loss, outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _checked(self, out: Sequence[Any], samples: int) -> Sequence[Any]:
         """Refuses arrays that cannot have the outputs of that many samples."""

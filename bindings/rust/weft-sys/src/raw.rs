@@ -132,8 +132,12 @@ pub const WEFT_STEPS_EVAL: u32 = 512;
 pub const WEFT_STEPS_FORWARD: u32 = 1024;
 /// WEFT_FILL
 pub const WEFT_STEPS_FILL: u32 = 2048;
-/// all that the model allows
+/// all kinds above that the model allows
 pub const WEFT_STEPS_ALL: u32 = 3840;
+/// with WEFT_STEPS_TRAIN: these steps deliver the outputs, too, as rank 0 has memory for them
+pub const WEFT_STEPS_TRAIN_OUTPUTS: u32 = 4096;
+/// the same with WEFT_STEPS_EVAL
+pub const WEFT_STEPS_EVAL_OUTPUTS: u32 = 8192;
 
 /// What planned memory is for.
 pub type weft_memory_kind = u32;
@@ -196,7 +200,7 @@ pub const WEFT_FILL: weft_step_mode = 5;
 
 /// Kinds of events. Ignore kinds that you do not know.
 pub type weft_event_kind = u32;
-/// the loss of one micro-batch, or its outputs
+/// the loss of one micro-batch, its outputs, or both
 pub const WEFT_EVENT_MICRO_BATCH: weft_event_kind = 1;
 /// final: the step is finished
 pub const WEFT_EVENT_DONE: weft_event_kind = 2;
@@ -1075,7 +1079,7 @@ pub struct weft_event {
     pub loss: f64,
     /// done, update: global norm before clipping; done after several updates: of the last one. If it is not finite, the weights keep their values; update: those of ranks whose gradients are not finite
     pub grad_norm: f64,
-    /// micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy them: they change later
+    /// micro-batch, if the step delivers outputs: in the order they were added. Copy them: they change later
     pub outputs: *const *mut weft_tensor,
     pub n_outputs: u32,
     /// error, failed, saved: the rank that failed, or -1; joined, left: the rank; started: that of this process
@@ -1266,7 +1270,7 @@ extern "C" {
     pub fn weft_model_add_attention(model: *mut weft_model, name: *const c_char, qkv: weft_value, heads: i32, flags: u32, out: *mut weft_value, err: *mut weft_error) -> weft_status;
     /// Adds dropout with this probability. `name` may be NULL. Thread: owner.
     pub fn weft_model_add_dropout(model: *mut weft_model, name: *const c_char, x: weft_value, probability: f64, out: *mut weft_value, err: *mut weft_error) -> weft_status;
-    /// Makes a value an output: steps of WEFT_FORWARD deliver it. Thread: owner.
+    /// Makes a value an output: steps of WEFT_FORWARD deliver it, and others if weft_plan_config.step_kinds says so. Thread: owner.
     pub fn weft_model_add_output(model: *mut weft_model, value: weft_value, err: *mut weft_error) -> weft_status;
     /// Makes the model an SPMD program, which every coordinate of the axis executes; an axis has 1 to 16 coordinates. Nodes use the values of one coordinate, and collectives move values between coordinates. A model may have several axes; "data", "stage" and "auto" are axes of plans. A loss, and an output that is not cut over the axis, is the value of coordinate 0. Thread: owner.
     pub fn weft_model_add_axis(model: *mut weft_model, name: *const c_char, size: u32, err: *mut weft_error) -> weft_status;
@@ -1466,7 +1470,7 @@ extern "C" {
     pub fn weft_run_submit(run: *mut weft_run, inputs: *const *mut weft_tensor, n_inputs: u32, mode: weft_step_mode, tag: u64, err: *mut weft_error) -> weft_status;
     /// Sets the learning rate of all steps submitted after this call, in place of that of the plan (weft_plan_rate); rate_factor of parameter groups still applies. Not stored in checkpoints. A rate that is negative or not finite is WEFT_EINVAL. Thread: owner.
     pub fn weft_run_set_rate(run: *mut weft_run, rate: f64, err: *mut weft_error) -> weft_status;
-    /// Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. Failures of the run are returned. With WEFT_FORWARD, `outputs` are `n_outputs` tensors of the caller, in the order of weft_model_add_output, each of the shape of its output for all samples; the call fills them, except NULL, or in part if it fails. Otherwise `n_outputs` is 0. Only between steps. Thread: owner.
+    /// Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. Failures of the run are returned. If the step delivers outputs, `outputs` may be `n_outputs` tensors of the caller in the order of weft_model_add_output, each of the shape of its output for all samples; the call fills them, except NULL, or in part if it fails. Else `n_outputs` is 0. Only between steps. Thread: owner.
     pub fn weft_run_step(run: *mut weft_run, inputs: *const *mut weft_tensor, n_inputs: u32, mode: weft_step_mode, outputs: *const *mut weft_tensor, n_outputs: u32, loss: *mut f64, err: *mut weft_error) -> weft_status;
     /// Fills *event with the next event. Set event->size before the call. Returns 1 for an event. Returns 0 if `timeout_ns` has passed (negative: no limit), and at once if there is no event and no start, step or save is in progress; all fields of *event except size are then 0. In a run without threads the call computes, and compares the time after each job: with `timeout_ns` 0 it runs at most one job, which is one action of one rank. A save is not divided. Thread: owner.
     pub fn weft_run_poll(run: *mut weft_run, event: *mut weft_event, timeout_ns: i64, err: *mut weft_error) -> weft_status;

@@ -39,6 +39,10 @@ pub enum StepKind {
     Forward,
     /// Steps to the state of nodes, as the caches of a decoder.
     Fill,
+    /// With [`StepKind::Train`]: these steps deliver the outputs, too.
+    TrainOutputs,
+    /// With [`StepKind::Eval`]: these steps deliver the outputs, too.
+    EvalOutputs,
 }
 
 /// How a plan trains the parameters whose names match a pattern: `*` is any text, `?` any character. The last group that matches a parameter
@@ -240,6 +244,8 @@ impl<'a> PlanBuilder<'a> {
                 StepKind::Eval => sys::WEFT_STEPS_EVAL,
                 StepKind::Forward => sys::WEFT_STEPS_FORWARD,
                 StepKind::Fill => sys::WEFT_STEPS_FILL,
+                StepKind::TrainOutputs => sys::WEFT_STEPS_TRAIN_OUTPUTS,
+                StepKind::EvalOutputs => sys::WEFT_STEPS_EVAL_OUTPUTS,
             }
         });
         self

@@ -204,6 +204,11 @@ impl Run {
 
     /// Makes one forward step and returns its outputs for all samples, in the order in which they were added to the model.
     pub fn forward<I: Input>(&mut self, inputs: &[I]) -> Result<Vec<Tensor>> {
+        Ok(self.step_outputs(inputs, Mode::Forward)?.1)
+    }
+
+    /// Makes one step and returns its loss and outputs. In training and evaluation, [`StepKind`](crate::StepKind) adds the outputs.
+    pub fn step_outputs<I: Input>(&mut self, inputs: &[I], mode: Mode) -> Result<(f64, Vec<Tensor>)> {
         let samples = samples_of(inputs);
         let shape = |output: &Desc| {
             let mut desc = output.clone();
@@ -211,8 +216,8 @@ impl Run {
             Tensor::zeros(&desc)
         };
         let outputs = self.shapes.outputs.iter().map(shape).collect::<Result<Vec<_>>>()?;
-        self.make_step(inputs, Mode::Forward, &outputs)?;
-        Ok(outputs)
+        let loss = self.make_step(inputs, mode, &outputs)?;
+        Ok((loss, outputs))
     }
 
     fn make_step<I: Input>(&mut self, inputs: &[I], mode: Mode, outputs: &[Tensor]) -> Result<f64> {

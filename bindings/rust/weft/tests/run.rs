@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{Checkpoint, Desc, Event, ExportConfig, Mode, Part, Profile, Run, SaveOptions, Status, Tensor};
+use weft::{Checkpoint, Desc, Event, ExportConfig, Mode, Part, Profile, Run, SaveOptions, Status, StepKind, Tensor};
 
 /// A new folder that is removed at the end.
 struct Folder(PathBuf);
@@ -98,6 +98,20 @@ fn a_forward_step_delivers_outputs() -> weft::Result<()> {
     let outputs = run.forward(&[Some(&x), None])?;
     assert_eq!(outputs.len(), 1);
     assert_eq!((outputs[0].desc().dims, outputs[0].as_slice::<f32>()?), (vec![4, 1], &rows[..]));
+    Ok(())
+}
+
+#[test]
+fn a_training_step_can_deliver_outputs() -> weft::Result<()> {
+    let kinds = [StepKind::Train, StepKind::TrainOutputs, StepKind::Eval, StepKind::Forward];
+    let plan = support::small().step_kinds(kinds).build(&mut support::model()?)?;
+    let mut run = Run::start(&plan)?;
+    let batch = support::batch()?;
+    let expected = run.forward(&batch)?;
+    let (loss, outputs) = run.step_outputs(&batch, Mode::Train)?;
+    assert_eq!(outputs[0].as_slice::<f32>()?, expected[0].as_slice::<f32>()?);
+    assert!(loss > 0.0);
+    assert_eq!(run.step_outputs(&batch, Mode::Eval).unwrap_err().status(), Status::Invalid);
     Ok(())
 }
 
