@@ -1118,7 +1118,7 @@ typedef enum weft_step_mode WEFT_UINT32_ {
  * the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of
  * them, and WEFT_FORWARD takes the samples of one update. If the call succeeds, the run holds references to the inputs, and delivers
  * events with this tag: one per micro-batch (WEFT_FILL: none), then exactly one final event. If the call fails, it has no effect;
- * WEFT_EAGAIN: 16 steps and saves are not finished. Thread: owner.
+ * WEFT_EAGAIN: 16 steps and saves are not finished. Queued steps without a backward pass overlap on the ranks of a pipeline. Thread: owner.
  */
 WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode, uint64_t tag,
                                      weft_error *err);

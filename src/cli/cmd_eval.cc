@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
+#include <span>
 
 #include "cli/build.h"
 #include "cli/command.h"
@@ -20,6 +22,7 @@ namespace {
 
 // Windows per step and pipeline rank, so that the ranks seldom wait at the start and end of a step.
 constexpr uint32_t kWindows = 8;
+constexpr size_t kQueued = 2;  // steps
 
 struct Options {
   ModelOptions model;
@@ -41,12 +44,18 @@ class Evaluator {
   Outcome run();
 
  private:
+  struct Step {
+    std::vector<TensorPtr> inputs;
+    int64_t windows = 0;
+  };
+
   Outcome prepare();
   Outcome open_file();
   Outcome make_plan();
   Outcome evaluate();
-  Outcome step(int64_t first, int64_t windows);
-  Outcome drive(std::span<const TensorPtr> inputs, std::vector<double>& losses);
+  Outcome submit_step(int64_t first, int64_t windows);
+  Outcome finish_step();
+  void add(const Step& step, std::span<const double> losses);
   void print(double seconds) const;
 
   const Options& options_;
@@ -56,6 +65,7 @@ class Evaluator {
   RunPtr run_;
   DataPtr data_;
   Progress progress_;
+  std::deque<Step> steps_;  // queued, oldest first; they overlap on the ranks
   int64_t windows_ = 0, targets_ = 0;
   double sum_ = 0;
 };
@@ -97,8 +107,18 @@ Outcome Evaluator::prepare() {
   return load_weights(built_, run_.get());
 }
 
-Outcome Evaluator::drive(std::span<const TensorPtr> inputs, std::vector<double>& losses) {
-  CLI_TRY(submit(run_.get(), inputs, WEFT_EVAL, 0));
+Outcome Evaluator::submit_step(int64_t first, int64_t windows) {
+  Step& step = steps_.emplace_back();
+  step.inputs.resize(inputs_of(model_));
+  step.windows = windows;
+  CLI_TRY(make_inputs(built_.info, windows, step.inputs));
+  CLI_TRY(fill_held_out(data_.get(), first, step.inputs));
+  return submit(run_.get(), step.inputs, WEFT_EVAL, 0);
+}
+
+// Waits for the end of the oldest step.
+Outcome Evaluator::finish_step() {
+  std::vector<double> losses(static_cast<size_t>(steps_.front().windows));
   weft_error err = sized<weft_error>();
   for (;;) {
     weft_event event = sized<weft_event>();
@@ -109,37 +129,37 @@ Outcome Evaluator::drive(std::span<const TensorPtr> inputs, std::vector<double>&
       complain("eval", line);
     }
     if (event.kind == WEFT_EVENT_MICRO_BATCH) losses[event.micro_batch] = event.loss;
-    if (event.kind == WEFT_EVENT_DONE) return {};
+    if (event.kind == WEFT_EVENT_DONE) break;
     if (event.kind == WEFT_EVENT_ERROR || event.kind == WEFT_EVENT_FAILED) return failed(event);
   }
+  add(steps_.front(), losses);
+  steps_.pop_front();
+  return {};
 }
 
-Outcome Evaluator::step(int64_t first, int64_t windows) {
-  std::vector<TensorPtr> inputs(inputs_of(model_));
-  CLI_TRY(make_inputs(built_.info, windows, inputs));
-  CLI_TRY(fill_held_out(data_.get(), first, inputs));
-  std::vector<double> losses(static_cast<size_t>(windows));
-  CLI_TRY(drive(inputs, losses));
-  const auto* row = static_cast<const int32_t*>(weft_tensor_data(inputs[1].get()));
+void Evaluator::add(const Step& step, std::span<const double> losses) {
+  const auto* row = static_cast<const int32_t*>(weft_tensor_data(step.inputs[1].get()));
   for (const double loss : losses) {
     const int64_t targets = built_.info.seq_len - std::count(row, row + built_.info.seq_len, -1);
     sum_ += loss * static_cast<double>(targets);
     targets_ += targets;
     row += built_.info.seq_len;
   }
-  return {};
 }
 
 Outcome Evaluator::evaluate() {
   const int64_t most = int64_t{kWindows} * options_.plan.ranks / options_.plan.shard_ranks;
   const std::string all = std::to_string(windows_);
-  for (int64_t first = 0; first < windows_; first += most) {
+  int64_t done = 0;
+  for (int64_t first = 0; first < windows_ || !steps_.empty();) {
     if (const int signal = stop_signal())
-      return {128 + signal, "stopped after " + std::to_string(first) + " of " + all + " windows",
+      return {128 + signal, "stopped after " + std::to_string(done) + " of " + all + " windows",
               ""};
-    const int64_t count = std::min(most, windows_ - first);
-    CLI_TRY(step(first, count));
-    progress_.show("window " + std::to_string(first + count) + "/" + all);
+    for (; first < windows_ && steps_.size() < kQueued; first += most)
+      CLI_TRY(submit_step(first, std::min(most, windows_ - first)));
+    done += steps_.front().windows;
+    CLI_TRY(finish_step());
+    progress_.show("window " + std::to_string(done) + "/" + all);
   }
   progress_.clear();
   return {};

@@ -4,6 +4,8 @@
 //
 // A step is a transaction: weights change only after every rank has reported that its gradients are
 // complete. The norm and the commit are one exchange.
+//
+// Steps that overlap are in progress together, and end in the order in which they began.
 #pragma once
 
 #include <array>
@@ -45,60 +47,84 @@ class Controller {
  public:
   explicit Controller(std::shared_ptr<const Plan> plan);
 
-  // Starts the next step. The driver answers post() of feed edges from the inputs.
+  // Starts the next step; while another one runs, one that overlaps. The driver answers post() of
+  // feed edges from the inputs.
   Status begin(const StepDescriptor& step, ControllerEffects& effects);
-  // From now on the inputs of so many micro-batches of the step exist. A smaller number than before
-  // has no effect.
+  // Of the oldest step: from now on the inputs of so many micro-batches exist. A smaller number
+  // than before has no effect.
   Status feed(int32_t micro_batches, ControllerEffects& effects);
-  // Whether the step waits for inputs that do not exist yet.
-  bool awaits_inputs() const { return running_ && fed_ < step_.micro_batches; }
+  // The deliveries of the oldest step may arrive, because those of the step before it have been
+  // read. For a step that overlaps; nothing otherwise.
+  void open_sinks(ControllerEffects& effects);
+  // Whether the oldest step waits for inputs that do not exist yet, or for open_sinks().
+  bool awaits_owner() const {
+    return !idle() && (oldest().fed < oldest().step.micro_batches || !oldest().open);
+  }
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch, ControllerEffects& effects);
   // A delivery has landed; losses contain their sum over the micro-batch.
   Status delivered(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss,
                    ControllerEffects& effects);
   Status received(int32_t rank, const Control& message, ControllerEffects& effects);
 
-  bool idle() const { return !running_; }
-  uint64_t next_sequence() const { return next_sequence_; }
+  bool idle() const { return finished_ == begun_; }
+  uint64_t next_sequence() const { return begun_; }
+  uint64_t oldest_sequence() const { return finished_; }  // in progress, if any is
+  // A step in progress; null: no such step is.
+  const StepDescriptor* find(uint64_t sequence) const {
+    return runs(sequence) ? &at(sequence).step : nullptr;
+  }
   // The ranks that the controller waits for, as text.
   std::string describe() const;
 
  private:
-  struct Feed;
-
-  Status check_tag(uint64_t sequence, int32_t edge, int32_t micro_batch, EdgeKind kind) const;
-  void commit(ControllerEffects& effects);
-  void send_inputs(Feed& feed, ControllerEffects& effects);
-  void finish_if_over(ControllerEffects& effects);
-  double loss_of(int32_t first, int32_t end) const;  // sum over those micro-batches
-  void measure_idle();
-  const ModePlan& mode() const { return plan_->mode(step_.mode); }
-
-  std::shared_ptr<const Plan> plan_;
-  std::vector<std::vector<ParamId>> owned_;  // per rank, ascending
-  StepDescriptor step_;
-  bool running_ = false;
-  uint64_t next_sequence_ = 0;
-  int32_t fed_ = 0;              // micro-batches of the step whose inputs exist
-  std::vector<double> losses_;   // per micro-batch
-  std::vector<double> squares_;  // per update of a segment (else one) and parameter
-  std::vector<UpdateResult> updates_;
-  std::vector<int32_t> due_;           // per micro-batch: deliveries still missing
-  int32_t reported_ = 0;               // of those before it, the owner knows that none is missing
-  std::vector<uint8_t> ready_, done_;  // per rank
-  std::vector<RankTimes> times_;       // per rank
-  std::vector<double> idle_;           // per rank
-  // The edges of a mode that begin or end at the controller. Next: the micro-batch to send;
-  // granted: the first one without a place at the receiver.
+  // An edge of inputs. Next: the micro-batch to send; granted: the first one without a place at the
+  // receiver.
   struct Feed {
     int32_t edge, next, granted;
   };
-  struct Ends {
+  // A step in progress.
+  struct Running {
+    StepDescriptor step;
+    int32_t fed = 0;   // micro-batches whose inputs exist
+    bool open = true;  // deliveries may arrive
     std::vector<Feed> feeds;
+    std::vector<double> losses;    // per micro-batch
+    std::vector<int32_t> due;      // per micro-batch: deliveries still missing
+    int32_t reported = 0;          // of those before it, the owner knows that none is missing
+    std::vector<uint8_t> done;     // per rank
+    std::vector<RankTimes> times;  // per rank
+    int32_t missing_done = 0, missing_deliveries = 0;
+  };
+  // The edges of a mode that begin or end at the controller.
+  struct Ends {
+    std::vector<int32_t> feeds;
     int32_t sinks = 0;
   };
+
+  Result<Running*> check_tag(uint64_t sequence, int32_t edge, int32_t micro_batch, EdgeKind kind);
+  Status ready(size_t rank, const Control& message, ControllerEffects& effects);
+  void commit(const StepDescriptor& step, ControllerEffects& effects);
+  void send_inputs(const Running& running, Feed& feed, ControllerEffects& effects);
+  void finish_if_over(Running& running, ControllerEffects& effects);
+  void measure_idle(const Running& running);
+  const ModePlan& mode_of(const Running& running) const { return plan_->mode(running.step.mode); }
+  const Running& at(uint64_t sequence) const { return steps_[sequence % kStepsAtOnce]; }
+  bool runs(uint64_t sequence) const { return finished_ <= sequence && sequence < begun_; }
+  Running* running(uint64_t sequence) {
+    return runs(sequence) ? &steps_[sequence % kStepsAtOnce] : nullptr;
+  }
+  const Running& oldest() const { return at(finished_); }
+
+  std::shared_ptr<const Plan> plan_;
+  std::vector<std::vector<ParamId>> owned_;  // per rank, ascending
   std::array<Ends, kModes> ends_;
-  int32_t missing_ready_ = 0, missing_done_ = 0, missing_deliveries_ = 0;
+  std::vector<Running> steps_;         // by sequence % kStepsAtOnce
+  uint64_t begun_ = 0, finished_ = 0;  // numbers of steps, which are sequences
+  std::vector<double> squares_;        // per update of a segment (else one) and parameter
+  std::vector<UpdateResult> updates_;
+  std::vector<uint8_t> ready_;  // per rank
+  int32_t missing_ready_ = 0;
+  std::vector<double> idle_;  // per rank
   StepResult result_;
 };
 

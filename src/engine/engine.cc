@@ -10,12 +10,22 @@ namespace weft {
 
 Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   if (failed_) return {};
-  if (running_)
+  if (running_ && !step.overlaps)
     return Status(Code::protocol,
                   cat("step ", step.sequence, " begins while step ", step_.sequence, " runs"));
-  if (step.sequence != next_sequence_)
-    return Status(Code::protocol,
-                  cat("step ", step.sequence, " begins, expected ", next_sequence_));
+  const uint64_t expected = next_sequence_ + (running_ ? 1 : 0) + waiting_.size();
+  if (step.sequence != expected)
+    return Status(Code::protocol, cat("step ", step.sequence, " begins, expected ", expected));
+  WEFT_TRY(check(step));
+  if (!running_) return start(step, effects);
+  if (step.mode != step_.mode || waiting_.size() + 1 == kStepsAtOnce)
+    return Status(Code::protocol, cat("step ", step.sequence, " does not overlap step ",
+                                      step_.sequence, ", which runs"));
+  waiting_.push_back(step);
+  return {};
+}
+
+Status Engine::check(const StepDescriptor& step) const {
   if (!plan_->mode(step.mode).present)
     return Status(Code::protocol, cat("the plan has no ", mode_name(step.mode), " mode"));
   const int32_t most = plan_->micro_batches(step.mode),
@@ -28,6 +38,8 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   if (step.short_all && has_loss(step.mode))
     return Status(Code::protocol, cat("step of mode ", mode_name(step.mode),
                                       " with short micro-batches, expected mode infer or fill"));
+  if (step.overlaps && !can_overlap(*plan_, step.mode))
+    return Status(Code::protocol, cat("step of mode ", mode_name(step.mode), " overlaps another"));
   if (step.per_update != per_update)
     return Status(Code::protocol, cat("step with ", step.per_update,
                                       " micro-batches per update, the plan has ", per_update));
@@ -39,6 +51,10 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
       static_cast<int32_t>(step.denominators.size()) != updates_of(step))
     return Status(Code::protocol, cat("step of ", updates_of(step), " updates with ",
                                       step.denominators.size(), " denominators"));
+  return {};
+}
+
+Status Engine::start(const StepDescriptor& step, Effects& effects) {
   step_ = step;
   running_ = true;
   committed_ = false;
@@ -50,21 +66,38 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   move_to(0);
   table_ = &tables_[static_cast<size_t>(step_.mode)];
   for (Marks& marks : marks_) marks.granted = marks.held = marks.released = 0;
-  for (int32_t id : program().edges) {
-    const Edge& e = mode().edges[static_cast<size_t>(id)];
-    for (int32_t mb = e.micro_batches.first; mb < e.open; mb += e.micro_batches.stride)
-      marks(slot(id), mb).granted |= bit(mb);
-  }
+  open_edges(effects);
   if (step_.mode == Mode::train) begin_reductions();
   owed_ = table_->asked.empty() ? 0 : table_->asked[static_cast<size_t>(step_.micro_batches)];
   gather_next_ = 0;
   occupied_ = {};
   if (table_->gathers) gather(effects);
-  for (const Grant& grant : early_grants_)
-    WEFT_TRY(granted(step_.sequence, grant.edge, grant.micro_batch, effects));
-  early_grants_.clear();
-  advance(effects);
-  return {};
+  for (size_t i = 0; i < early_grants_.size();) {
+    const Grant grant = early_grants_[i];
+    if (grant.sequence != step_.sequence) {
+      ++i;
+      continue;
+    }
+    early_grants_.erase(early_grants_.begin() + static_cast<ptrdiff_t>(i));
+    WEFT_TRY(take_grant(grant.edge, grant.micro_batch, effects));
+  }
+  return advance(effects);
+}
+
+// The places that are free when a step begins. The sender knows it, unless this rank may still have
+// computed the step before; the controller is the receiver of sinks.
+void Engine::open_edges(Effects& effects) {
+  for (int32_t id : program().edges) {
+    const Edge& e = mode().edges[static_cast<size_t>(id)];
+    const MicroBatches& all = e.micro_batches;
+    if (!step_.overlaps) {
+      for (int32_t mb = all.first; mb < e.open; mb += all.stride)
+        marks(slot(id), mb).granted |= bit(mb);
+    } else if (e.to_rank == rank_ && e.kind != EdgeKind::sink) {
+      for (int32_t mb = all.first; mb < std::min(e.open, step_.micro_batches); mb += all.stride)
+        effects.grant(id, mb);
+    }
+  }
 }
 
 // Requests the values of the next units that have a free slot.
@@ -82,16 +115,14 @@ void Engine::gather(Effects& effects) {
   }
 }
 
-// A rank that has begun the next step asks for a value, or has room for a sum.
-Status Engine::take_early(int32_t edge, int32_t micro_batch) {
-  const int32_t at = slot(edge);
-  const bool late = at >= 0 && std::any_of(ports_[static_cast<size_t>(at)].ends.begin(),
-                                           ports_[static_cast<size_t>(at)].ends.end(),
-                                           [](uint8_t ends) { return (ends & kLate) != 0; });
-  if (!late || early_grants_.size() == early_grants_.capacity())
+// A rank that has begun a later step asks for a value, or has room for a sum, or for any message of
+// a step that overlaps.
+Status Engine::take_early(uint64_t sequence, int32_t edge, int32_t micro_batch) {
+  if (slot(edge) < 0 || sequence >= next_sequence_ + kStepsAtOnce ||
+      early_grants_.size() == early_grants_.capacity())
     return Status(Code::protocol, cat("grant of edge ", edge, ", micro-batch ", micro_batch,
                                       " of a step that has not begun here"));
-  early_grants_.push_back({edge, micro_batch});
+  early_grants_.push_back({sequence, edge, micro_batch});
   return {};
 }
 
@@ -135,15 +166,20 @@ Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
   if (const int32_t bucket = step_.mode == Mode::train ? bucket_of_[static_cast<size_t>(at)] : -1;
       bucket >= 0)
     complete(bucket);
-  advance(effects);
-  return {};
+  return advance(effects);
 }
 
 Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
   if (failed_) return {};
-  if (!running_ && sequence == next_sequence_) return take_early(edge, micro_batch);
+  if (sequence >= next_sequence_ + (running_ ? 1 : 0))
+    return take_early(sequence, edge, micro_batch);
   if (!running_ || sequence != step_.sequence)
     return Status(Code::protocol, cat("grant of step ", sequence, ", which does not run here"));
+  WEFT_TRY(take_grant(edge, micro_batch, effects));
+  return advance(effects);
+}
+
+Status Engine::take_grant(int32_t edge, int32_t micro_batch, Effects& effects) {
   const int32_t at = slot(edge);
   if (!fits(at, micro_batch, kBegins)) return refusal(edge, micro_batch, false);
   Marks& known = marks(at, micro_batch);
@@ -161,7 +197,6 @@ Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
     ++unreleased_;
     effects.post(edge, micro_batch, false);
   }
-  advance(effects);
   return {};
 }
 
@@ -175,8 +210,7 @@ Status Engine::released(int32_t edge, int32_t micro_batch, Effects& effects) {
   released |= bit(micro_batch);
   --unreleased_;
   if (step_.mode == Mode::train) leave(run_of_[static_cast<size_t>(at)], effects);
-  advance(effects);
-  return {};
+  return advance(effects);
 }
 
 Status Engine::commit(uint64_t sequence, double scale, Effects& effects) {
@@ -186,8 +220,7 @@ Status Engine::commit(uint64_t sequence, double scale, Effects& effects) {
                   cat("commit of step ", sequence, ", which does not wait for one"));
   committed_ = true;
   scale_ = scale;
-  advance(effects);
-  return {};
+  return advance(effects);
 }
 
 void Engine::abort() {
@@ -297,27 +330,28 @@ void Engine::move_to(size_t job) {
   if (job < jobs_.size()) upcoming_ = jobs_[job];
 }
 
-void Engine::advance(Effects& effects) {
+Status Engine::advance(Effects& effects) {
   while (running_ && in_flight_ < kAhead && next_ < jobs_.size()) {
     if (overlaps_ && next_ > 0 && !reducible_.empty()) {
       const int32_t index = reductions_[static_cast<size_t>(reducible_.back())].job;
       give(jobs_[static_cast<size_t>(index)], index, effects);
       continue;
     }
-    if (awaited_ && !(*awaited_ & awaited_bit_)) return;
+    if (awaited_ && !(*awaited_ & awaited_bit_)) return {};
     if (skipped(upcoming_)) {
       move_to(next_ + 1);
       continue;
     }
-    if (!ready(upcoming_)) return;
+    if (!ready(upcoming_)) return {};
     const Job job = upcoming_;
     const int32_t index = static_cast<int32_t>(next_);
     move_to(next_ + 1);
     if (job.kind == JobKind::send_ties || job.kind == JobKind::finish)
-      finish_job(job, false, effects);
+      WEFT_TRY(finish_job(job, false, effects));
     else
       give(job, index, effects);
   }
+  return {};
 }
 
 void Engine::give(const Job& job, int32_t index, Effects& effects) {
@@ -359,9 +393,8 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
                   .squares = squares};
     effects.control(kController, ready);
   }
-  finish_job(ran, delivered, effects);
-  advance(effects);
-  return {};
+  WEFT_TRY(finish_job(ran, delivered, effects));
+  return advance(effects);
 }
 
 void Engine::offer(int32_t slot, int32_t micro_batch, bool delivered, Effects& effects) {
@@ -389,16 +422,16 @@ void Engine::leave_action(const Job& job, bool delivered, Effects& effects) {
   gather(effects);
 }
 
-void Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
+Status Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
   switch (job.kind) {
     case JobKind::action: {
       const Span& span = span_of(job);
       if (!adds_zeros(job)) leave_action(job, delivered, effects);
-      if (step_.mode != Mode::train || step_.per_update > 0 || !is_last(job.micro_batch)) return;
+      if (step_.mode != Mode::train || step_.per_update > 0 || !is_last(job.micro_batch)) return {};
       for (const Use& use : uses(span.sums, span.end)) offer(use.slot, 0, false, effects);
       for (const int32_t bucket : program().programs[static_cast<size_t>(job.program)].buckets)
         complete(bucket);
-      return;
+      return {};
     }
     case JobKind::send_ties:
       for (int32_t e :
@@ -406,22 +439,23 @@ void Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
                ? tie_out_
                : unsent_)
         offer(slot(e), job.micro_batch, delivered, effects);
-      return;
+      return {};
     case JobKind::update:
-      if (step_.per_update > 0) return;  // each update has posted its own
+      if (step_.per_update > 0) return {};  // each update has posted its own
       for (int32_t e : value_out_) offer(slot(e), 0, delivered, effects);
-      return;
+      return {};
     case JobKind::reduce:
-      if (!step_.update) return;
+      if (!step_.update) return {};
       for (int32_t e : program().buckets[static_cast<size_t>(job.program)].posts)
         offer(slot(e), 0, delivered, effects);
-      return;
-    case JobKind::finish: end_step(effects); return;
-    case JobKind::clear: return;
+      return {};
+    case JobKind::finish: return end_step(effects);
+    case JobKind::clear: return {};
   }
+  return {};
 }
 
-void Engine::end_step(Effects& effects) {
+Status Engine::end_step(Effects& effects) {
   for (Marks& marks : marks_) marks.arrived[step_.sequence & 1] = 0;
   running_ = false;
   next_sequence_ = step_.sequence + 1;
@@ -432,6 +466,10 @@ void Engine::end_step(Effects& effects) {
                .squares = {},
                .times = times_};
   effects.control(kController, done);
+  if (waiting_.empty()) return {};
+  const StepDescriptor next = waiting_.front();
+  waiting_.erase(waiting_.begin());
+  return start(next, effects);
 }
 
 }  // namespace weft

@@ -4,6 +4,9 @@
 //            begin ──► clear, actions in program order ──► reduce ──► [ready → commit] ──► update
 //            ──► finish ──► done
 //
+// A step that overlaps the one before it, which has no backward pass, begins when that one is done
+// here: see StepDescriptor::overlaps.
+//
 // An action runs when its messages have arrived, the actions before it were given out, and the
 // places it writes were released. A segment of an asynchronous schedule has updates among its
 // actions; the update at its end only makes the newest weights the first of the next one.
@@ -33,7 +36,8 @@ class Engine {
   Engine(std::shared_ptr<const Plan> plan, int32_t rank);
 
   // Events. An event that violates the protocol returns
-  // Code::protocol and has no effect.
+  // Code::protocol and has no effect. A step that overlaps begins when the one before it is
+  // finished.
   Status begin(const StepDescriptor& step, Effects& effects);
   Status arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects);
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects);
@@ -62,14 +66,13 @@ class Engine {
     uint64_t granted = 0, held = 0, released = 0;
   };
   // An edge that begins or ends here in any mode, and what it does here in each: kBegins, kEnds;
-  // kGathers: begins here, and is posted as soon as it is granted; kLate: begins here, and may be
-  // granted before the step begins here.
+  // kGathers: begins here, and is posted as soon as it is granted.
   struct Port {
     int32_t edge;
     std::array<uint8_t, kModes> ends = {};
     std::array<MicroBatches, kModes> micro_batches = {};
   };
-  static constexpr uint8_t kBegins = 1, kEnds = 2, kGathers = 4, kLate = 8;
+  static constexpr uint8_t kBegins = 1, kEnds = 2, kGathers = 4;
   // An edge as an action uses it, with what the engine needs of it at hand.
   struct Use {
     int32_t slot;  // its place in ports_
@@ -115,6 +118,7 @@ class Engine {
     return table_->actions[static_cast<size_t>(job.program)];
   }
   void make_ports();
+  void make_room_for_early_grants();
   void make_table(const ModePlan& mode);
   void count_asked(const ModePlan& mode);
   void make_reductions(const RankProgram& program);
@@ -140,10 +144,14 @@ class Engine {
   bool sums_are_free(const Job& clear) const;
   bool await(const uint64_t& marks, int32_t mb);
   void move_to(size_t job);  // makes it the next one
-  void advance(Effects& effects);
+  Status advance(Effects& effects);
   void give(const Job& job, int32_t index, Effects& effects);
   void gather(Effects& effects);
-  Status take_early(int32_t edge, int32_t micro_batch);
+  Status check(const StepDescriptor& step) const;
+  Status start(const StepDescriptor& step, Effects& effects);
+  void open_edges(Effects& effects);
+  Status take_early(uint64_t sequence, int32_t edge, int32_t micro_batch);
+  Status take_grant(int32_t edge, int32_t micro_batch, Effects& effects);
   void begin_reductions();
   void complete(int32_t bucket);              // one sum or message of it
   void leave(int32_t run, Effects& effects);  // one use of its places is over
@@ -158,11 +166,11 @@ class Engine {
   }
   bool may_deliver(const Job& job) const;
   void leave_action(const Job& job, bool delivered, Effects& effects);
-  void finish_job(const Job& job, bool delivered, Effects& effects);
+  Status finish_job(const Job& job, bool delivered, Effects& effects);
   void offer(int32_t slot, int32_t micro_batch, bool delivered,
              Effects& effects);  // post it, or hold it until there is a grant
   int32_t edge(int32_t slot) const { return ports_[static_cast<size_t>(slot)].edge; }
-  void end_step(Effects& effects);
+  Status end_step(Effects& effects);
 
   std::shared_ptr<const Plan> plan_;
   const int32_t rank_;
@@ -200,13 +208,15 @@ class Engine {
   size_t gather_next_ = 0;            // the next job whose values no slot was free for
   std::array<bool, kGatherSlots> occupied_ = {};
   struct Grant {
+    uint64_t sequence;
     int32_t edge, micro_batch;
   };
-  std::vector<Grant> early_grants_;  // of the next step, from ranks that have begun it
-  MicroBatches own_ = {};            // of the replica
-  int32_t owed_ = 0;                 // values that will be requested before the end of the step
-  int32_t unreduced_ = 0;            // reductions of the step that have not run
-  bool overlaps_ = false;            // reductions run between actions
+  std::vector<Grant> early_grants_;      // of later steps, from ranks that have begun them
+  std::vector<StepDescriptor> waiting_;  // steps that overlap and have not begun here, ascending
+  MicroBatches own_ = {};                // of the replica
+  int32_t owed_ = 0;                     // values that will be requested before the end of the step
+  int32_t unreduced_ = 0;                // reductions of the step that have not run
+  bool overlaps_ = false;                // reductions run between actions
 };
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "engine/engine.h"
+#include "engine/steps.h"
 
 namespace weft {
 
@@ -62,7 +63,6 @@ void Engine::make_ports() {
   std::sort(own.begin(), own.end());
   own.erase(std::unique(own.begin(), own.end()), own.end());
   for (int32_t id : own) ports_.push_back({.edge = id});
-  size_t late = 0;
   for (const ModePlan& mode : plan_->modes) {
     if (!mode.present) continue;
     for (int32_t id : mode.ranks[r].edges) {
@@ -71,13 +71,31 @@ void Engine::make_ports() {
       Port& port = ports_[static_cast<size_t>(slot(id))];
       port.ends[m] = static_cast<uint8_t>(
           (e.from_rank == rank_ ? kBegins : 0) | (e.to_rank == rank_ ? kEnds : 0) |
-          (e.kind == EdgeKind::gather && e.from_rank == rank_ ? kGathers : 0) |
-          (e.open == 0 && e.from_rank == rank_ ? kLate : 0));
-      late += (port.ends[m] & kLate) != 0;
+          (e.kind == EdgeKind::gather && e.from_rank == rank_ ? kGathers : 0));
       port.micro_batches[m] = e.micro_batches;
     }
   }
-  early_grants_.reserve(late);
+  make_room_for_early_grants();
+}
+
+// Of edges whose messages all need a grant, one of the next step; of the others, those of the
+// places that are free when steps begin that overlap.
+void Engine::make_room_for_early_grants() {
+  size_t most = 0;
+  for (const ModePlan& mode : plan_->modes) {
+    if (!mode.present) continue;
+    size_t late = 0, free = 0;
+    for (int32_t id : mode.ranks[static_cast<size_t>(rank_)].edges) {
+      const Edge& e = mode.edges[static_cast<size_t>(id)];
+      if (e.from_rank != rank_) continue;
+      late += e.open == 0;
+      const MicroBatches open{e.micro_batches.first, e.open, e.micro_batches.stride};
+      free += static_cast<size_t>(open.count());
+    }
+    most = std::max(most, late + (can_overlap(*plan_, mode.mode) ? kStepsAtOnce * free : 0));
+  }
+  early_grants_.reserve(most);
+  waiting_.reserve(kStepsAtOnce);
 }
 
 int32_t Engine::slot(int32_t edge) const {

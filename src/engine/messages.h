@@ -30,6 +30,9 @@ struct RankTimes {
 // message takes the same time in both directions.
 RankTimes on_our_clock(const RankTimes& theirs, int64_t begin_sent, int64_t end_received);
 
+// Steps that have begun and are not finished, at most: see StepDescriptor::overlaps.
+constexpr size_t kStepsAtOnce = 16;
+
 // Made by the controller, and sent before the first forward.
 struct StepDescriptor {
   uint64_t sequence = 0;  // counts the steps of all modes; tags messages
@@ -41,6 +44,10 @@ struct StepDescriptor {
   int32_t fed = 0;
   bool short_last = false;  // the last one has the plan's short size
   bool short_all = false;   // infer: all have it
+  // Of a mode without a backward pass: a rank begins the step when it has finished the step before
+  // it, of the same mode, which other ranks may still compute. So no place is free before its
+  // receiver has granted it, and the controller grants the sinks.
+  bool overlaps = false;
   double denominator =
       1;  // divisor of the loss: the number of samples or of counted targets of the whole step
   // A segment of an asynchronous schedule is one step with several updates, each with this number

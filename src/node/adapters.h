@@ -12,13 +12,15 @@ constexpr uint32_t kControlMessage = 1, kJoinedMessage = 2, kLostMessage = 3;
 // On the wire an edge contains its mode, because a tensor may arrive before the step that
 // determines the mode.
 constexpr int32_t kModeShift = 28;
-inline Tag tag_of(uint64_t sequence, const MessageAt& at) {
-  return {sequence, static_cast<int32_t>(at.mode) << kModeShift | at.edge, at.micro_batch};
+inline Tag tag_of(const MessageAt& at) {
+  return {at.sequence, static_cast<int32_t>(at.mode) << kModeShift | at.edge, at.micro_batch};
 }
 // As received: the numbers have not been checked.
 inline MessageAt message_at(const Tag& tag) {
-  return {static_cast<Mode>(tag.edge >> kModeShift), tag.edge & ((1 << kModeShift) - 1),
-          tag.micro_batch};
+  return {.mode = static_cast<Mode>(tag.edge >> kModeShift),
+          .edge = tag.edge & ((1 << kModeShift) - 1),
+          .micro_batch = tag.micro_batch,
+          .sequence = tag.step};
 }
 
 struct RankNode::Event {
@@ -33,9 +35,8 @@ struct RankNode::Event {
     released,
     control
   } kind;
-  int32_t peer;           // the sender; rank_ for messages within this rank
-  uint64_t sequence = 0;  // arrived, granted, released
-  MessageAt at = {};
+  int32_t peer;          // the sender; rank_ for messages within this rank
+  MessageAt at = {};     // arrived, granted, released
   uint64_t bytes = 0;    // arrived
   Control control = {};  // its numbers are in numbers_
 };
@@ -56,8 +57,8 @@ struct RankNode::Peer final : LinkEffects {
   Result<std::span<std::byte>> landing(const Tag& tag, uint64_t bytes) override {
     return node.landing(*this, tag, bytes);
   }
-  void arrived(const Tag& tag) override {
-    node.push({Event::Kind::arrived, rank, tag.step, landing_at, landing_bytes});
+  void arrived(const Tag&) override {
+    node.push({Event::Kind::arrived, rank, landing_at, landing_bytes});
   }
   void released(const Tag& tag) override { push(Event::Kind::released, tag); }
   void granted(const Tag& tag) override { push(Event::Kind::granted, tag); }
@@ -76,9 +77,7 @@ struct RankNode::Peer final : LinkEffects {
   void closed() override { push(Event::Kind::closed); }
   std::string trouble() override { return node.effects_.trouble(rank); }
 
-  void push(Event::Kind kind, const Tag& tag = {}) {
-    node.push({kind, rank, tag.step, message_at(tag)});
-  }
+  void push(Event::Kind kind, const Tag& tag = {}) { node.push({kind, rank, message_at(tag)}); }
 
   RankNode& node;
   const int32_t rank;

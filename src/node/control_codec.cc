@@ -27,7 +27,8 @@ void encode_control(const Control& control, std::vector<std::byte>& out) {
       writer.number(step.sequence)
           .number(step.step)
           .number(static_cast<uint8_t>(step.mode))
-          .number(uint8_t{step.update});
+          .number(uint8_t{step.update})
+          .number(uint8_t{step.overlaps});
       writer.number(step.micro_batches).number(short_of(step)).number(step.denominator);
       writer.number(step.rate)
           .number(step.per_update)
@@ -79,6 +80,7 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
       sound = mode < kModes;
       step.mode = sound ? static_cast<Mode>(mode) : Mode::train;
       step.update = flag();
+      step.overlaps = flag();
       step.micro_batches = reader.number<int32_t>();
       const uint8_t is_short = reader.number<uint8_t>();
       sound = sound && is_short <= 2;

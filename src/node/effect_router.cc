@@ -46,9 +46,28 @@ size_t EffectRouter::most_posts(int32_t peer) const {
   return most;
 }
 
-bool EffectRouter::is(EdgeKind kind, int32_t edge) {
-  const Route* route = controller_ ? find(step_.mode, edge) : nullptr;
+const StepDescriptor* EffectRouter::find_step(EdgeKind kind, uint64_t sequence) const {
+  if (controller_ && (kind == EdgeKind::sink || kind == EdgeKind::feed))
+    return controller_->find(sequence);
+  return !engine_.idle() && engine_.step().sequence == sequence ? &engine_.step() : nullptr;
+}
+
+// Whether the controller has this end of the edge.
+bool EffectRouter::is(EdgeKind kind, uint64_t sequence, int32_t edge) {
+  const StepDescriptor* step = controller_ ? controller_->find(sequence) : nullptr;
+  const Route* route = step ? find(step->mode, edge) : nullptr;
   return route && route->kind == kind;
+}
+
+Engine& EffectRouter::engine_acts() {
+  by_controller_ = false;
+  return engine_;
+}
+
+Controller& EffectRouter::controller_acts(uint64_t sequence) {
+  by_controller_ = true;
+  sequence_ = sequence;
+  return *controller_;
 }
 
 void EffectRouter::describe(std::string& out) const {
@@ -58,42 +77,47 @@ void EffectRouter::describe(std::string& out) const {
 }
 
 Status EffectRouter::begin(const StepDescriptor& step) {
-  step_ = step;
-  step_.sequence = controller_->next_sequence();
-  return controller_->begin(step_, *this);
+  return controller_acts(controller_->next_sequence()).begin(step, *this);
+}
+
+Status EffectRouter::feed(int32_t micro_batches) {
+  return controller_acts(controller_->oldest_sequence()).feed(micro_batches, *this);
+}
+
+void EffectRouter::open_sinks() {
+  controller_acts(controller_->oldest_sequence()).open_sinks(*this);
 }
 
 Status EffectRouter::ran(int32_t job, std::span<const double> squares, const JobTime& time) {
-  return engine_.ran(job, squares, *this, time);
+  return engine_acts().ran(job, squares, *this, time);
 }
 
 Status EffectRouter::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss) {
-  if (is(EdgeKind::sink, edge))
-    return controller_->delivered(sequence, edge, micro_batch, loss, *this);
-  return engine_.arrived(sequence, edge, micro_batch, *this);
+  if (is(EdgeKind::sink, sequence, edge))
+    return controller_acts(sequence).delivered(sequence, edge, micro_batch, loss, *this);
+  return engine_acts().arrived(sequence, edge, micro_batch, *this);
 }
 
 Status EffectRouter::granted(uint64_t sequence, int32_t edge, int32_t micro_batch) {
-  if (is(EdgeKind::feed, edge)) return controller_->granted(sequence, edge, micro_batch, *this);
-  return engine_.granted(sequence, edge, micro_batch, *this);
+  if (is(EdgeKind::feed, sequence, edge))
+    return controller_acts(sequence).granted(sequence, edge, micro_batch, *this);
+  return engine_acts().granted(sequence, edge, micro_batch, *this);
 }
 
 Status EffectRouter::released(int32_t edge, int32_t micro_batch) {
-  if (is(EdgeKind::feed, edge)) return {};  // inputs are not moved
-  return engine_.released(edge, micro_batch, *this);
+  return engine_acts().released(edge, micro_batch, *this);
 }
 
 Status EffectRouter::received(int32_t from, const Control& message) {
   if (message.kind == ControlKind::ready || message.kind == ControlKind::done) {
     if (!controller_)
       return Status(Code::protocol, "a message for the controller, which is on rank 0");
-    return controller_->received(from, message, *this);
+    return controller_acts(message.sequence).received(from, message, *this);
   }
   if (from != 0) return Status(Code::protocol, "a message that only the controller sends");
   if (message.kind == ControlKind::commit)
-    return engine_.commit(message.sequence, message.scale, *this);
-  step_ = message.step;
-  return engine_.begin(step_, *this);
+    return engine_acts().commit(message.sequence, message.scale, *this);
+  return engine_acts().begin(message.step, *this);
 }
 
 }  // namespace weft

@@ -39,12 +39,14 @@ struct Route {
 class RankLinks {
  public:
   virtual ~RankLinks() = default;
-  // See Effects; answer with ran().
+  // See Effects; answer with ran(). Of the step of the engine.
   virtual void run(int32_t job, bool deliver) = 0;
   // Sends the micro-batch of this edge to the peer of the route, where arrived() is called. Answer
   // with released().
-  virtual void post(const Route& route, int32_t micro_batch, bool delivered) = 0;
-  virtual void grant(Route& route, int32_t micro_batch) = 0;       // the peer's granted()
+  virtual void post(const Route& route, const StepDescriptor& step, int32_t micro_batch,
+                    bool delivered) = 0;
+  // The peer's granted().
+  virtual void grant(Route& route, const StepDescriptor& step, int32_t micro_batch) = 0;
   virtual void control(int32_t rank, const Control& message) = 0;  // that rank's received()
   virtual void micro_batch(int32_t micro_batch) = 0;               // rank 0: see ControllerEffects
   virtual void step_done(const StepResult& result) = 0;            // rank 0
@@ -58,17 +60,21 @@ class EffectRouter final : private ControllerEffects {
 
   // Rank 0: the next step of the controller.
   Status begin(const StepDescriptor& step);
-  Status feed(int32_t micro_batches) { return controller_->feed(micro_batches, *this); }
+  Status feed(int32_t micro_batches);
+  void open_sinks();  // see Controller::open_sinks()
   Status ran(int32_t job, std::span<const double> squares, const JobTime& time = {});
   // `loss`: see Controller::delivered().
   Status arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss);
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch);
-  Status released(int32_t edge, int32_t micro_batch);
+  Status released(int32_t edge, int32_t micro_batch);  // not of inputs, which are not moved
   Status received(int32_t from, const Control& message);
   void abort() { engine_.abort(); }
 
-  // The last step that began here.
-  const StepDescriptor& step() const { return step_; }
+  // The last step that the engine began.
+  const StepDescriptor& step() const { return engine_.step(); }
+  // The step of a message of the route: one that the engine, or for inputs and deliveries the
+  // controller, has begun and not finished. Null: there is no such step.
+  const StepDescriptor* find_step(EdgeKind kind, uint64_t sequence) const;
   bool idle() const { return engine_.idle() && (!controller_ || controller_->idle()); }
   // Appends a text of what the controller and the engine wait for.
   void describe(std::string& out) const;
@@ -84,19 +90,26 @@ class EffectRouter final : private ControllerEffects {
  private:
   void run(int32_t job, bool deliver) override { links_.run(job, deliver); }
   void post(int32_t edge, int32_t micro_batch, bool delivered) override {
-    links_.post(*find(step_.mode, edge), micro_batch, delivered);
+    links_.post(*find(acting().mode, edge), acting(), micro_batch, delivered);
   }
   void grant(int32_t edge, int32_t micro_batch) override {
-    links_.grant(*find(step_.mode, edge), micro_batch);
+    links_.grant(*find(acting().mode, edge), acting(), micro_batch);
   }
   void control(int32_t rank, const Control& message) override { links_.control(rank, message); }
   void micro_batch(int32_t micro_batch) override { links_.micro_batch(micro_batch); }
   void step_done(const StepResult& result) override { links_.step_done(result); }
-  bool is(EdgeKind kind, int32_t edge);
+  bool is(EdgeKind kind, uint64_t sequence, int32_t edge);
+  Engine& engine_acts();
+  Controller& controller_acts(uint64_t sequence);
+  // The step of an effect. The engine ends a step and begins the next one in one call.
+  const StepDescriptor& acting() const {
+    return by_controller_ ? *controller_->find(sequence_) : engine_.step();
+  }
 
   RankLinks& links_;
   std::array<std::vector<Route>, kModes> routes_;  // ascending by edge
-  StepDescriptor step_;
+  bool by_controller_ = false;  // effects are those of the controller, in this step
+  uint64_t sequence_ = 0;
   Engine engine_;
   std::unique_ptr<Controller> controller_;  // rank 0
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "engine/steps.h"
 #include "node/adapters.h"
 #include "node/control_codec.h"
 
@@ -22,9 +23,8 @@ std::string name_of(const MessageAt& at) {
 
 // --- places
 
-MessageAt RankNode::at(int32_t edge, int32_t micro_batch) const {
-  const StepDescriptor& step = router_.step();
-  return {step.mode, edge, micro_batch, variant_of(step, micro_batch)};
+MessageAt RankNode::at(const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
+  return {step.mode, edge, micro_batch, variant_of(step, micro_batch), step.sequence};
 }
 
 const Edge& RankNode::edge_at(const MessageAt& at) const {
@@ -32,12 +32,12 @@ const Edge& RankNode::edge_at(const MessageAt& at) const {
 }
 
 // No tensor of the step has arrived on the route yet, except one that came early.
-void RankNode::enter(Mode mode, Route& route, uint64_t sequence) const {
+void RankNode::enter(Mode mode, Route& route, uint64_t sequence, bool overlaps) const {
   if (route.sequence == sequence) return;
   const Edge& edge = plan_->mode(mode).edges[static_cast<size_t>(route.edge)];
   route.sequence = sequence;
   route.next = edge.micro_batches.first;
-  route.room = edge.open;
+  route.room = overlaps ? 0 : edge.open;
 }
 
 // Checks a message of a peer: the plan has such a message, and its edge ends or begins here.
@@ -61,27 +61,26 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   MessageAt here = message_at(tag);
   WEFT_TRY_ASSIGN(Route * route, route_of(here));
   const Edge& edge = edge_at(here);
-  const StepDescriptor& step = router_.step();
   if (!route || !route->incoming || route->peer(here.micro_batch).rank != from.rank)
     return wrong(
         cat("edge ", here.edge, " goes from rank ", edge.from_rank, " to rank ", edge.to_rank));
-  const bool begun = next_sequence_ > 0 && tag.step == step.sequence;
-  if (!begun && (tag.step != next_sequence_ || !engine().idle() || controller_))
+  const StepDescriptor* const step = router_.find_step(route->kind, tag.step);
+  if (!step && (tag.step != next_sequence_ || !engine().idle() || controller_))
     return wrong(cat("tensor of step ", tag.step, ", which neither runs nor is next"));
-  enter(here.mode, *route, tag.step);
+  enter(here.mode, *route, tag.step, step && step->overlaps);
   if (here.micro_batch != route->next)
     return wrong(cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, ", expected ",
                      route->next));
   if (here.micro_batch >= route->room)
     return wrong(
         cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, " without a grant"));
-  if (begun) {
-    if (here.mode != step.mode || here.micro_batch >= step.micro_batches)
-      return wrong(cat(name_of(here), " does not belong to step ", step.step));
-    here = at(here.edge, here.micro_batch);
+  if (step) {
+    if (here.mode != step->mode || here.micro_batch >= step->micro_batches)
+      return wrong(cat(name_of(here), " does not belong to step ", step->step));
+    here = at(*step, here.edge, here.micro_batch);
   }
   WEFT_TRY_ASSIGN(std::span<std::byte> place, effects_.landing(here));
-  if (place.size() != bytes && !begun && plan_->config.short_size > 0 && edge.param < 0) {
+  if (place.size() != bytes && !step && plan_->config.short_size > 0 && edge.param < 0) {
     here.variant = 1;  // the step determines whether it is the short one
     WEFT_TRY_ASSIGN(place, effects_.landing(here));
   }
@@ -99,33 +98,33 @@ void RankNode::run(int32_t job, bool deliver) {
   effects_.run(engine().step(), engine().scale(), job, deliver);
 }
 
-void RankNode::post(const Route& route, int32_t micro_batch, bool delivered) {
-  const MessageAt here = at(route.edge, micro_batch);
+void RankNode::post(const Route& route, const StepDescriptor& step, int32_t micro_batch,
+                    bool delivered) {
+  const MessageAt here = at(step, route.edge, micro_batch);
   const Route::Peer& to = route.peer(micro_batch);
   // The job that waits for a feed copies it.
   const bool copied = delivered || route.kind == EdgeKind::feed;
-  if (to.rank == rank_) return copied ? copied_here(route.edge, micro_batch) : effects_.copy(here);
+  if (to.rank == rank_) return copied ? copied_here(here) : effects_.copy(here);
   const auto bytes = effects_.outgoing(here);
   if (!bytes.ok()) return note(bytes.status());
   Peer& peer = *links_[static_cast<size_t>(to.link)];
-  peer.link.send_tensor(tag_of(step().sequence, here), bytes.value(), now_, peer);
+  peer.link.send_tensor(tag_of(here), bytes.value(), now_, peer);
 }
 
-void RankNode::copied_here(int32_t edge, int32_t micro_batch) {
+void RankNode::copied_here(const MessageAt& at) {
   for (const Event::Kind kind : {Event::Kind::arrived, Event::Kind::released})
-    push({kind, rank_, step().sequence, at(edge, micro_batch)});
+    push({kind, rank_, at});
 }
 
-void RankNode::grant(Route& route, int32_t micro_batch) {
-  const MessageAt here = at(route.edge, micro_batch);
-  const uint64_t sequence = step().sequence;
+void RankNode::grant(Route& route, const StepDescriptor& step, int32_t micro_batch) {
+  const MessageAt here = at(step, route.edge, micro_batch);
   const Route::Peer& from = route.peer(micro_batch);
-  if (from.rank == rank_) return push({Event::Kind::granted, rank_, sequence, here});
-  enter(here.mode, route, sequence);
+  if (from.rank == rank_) return push({Event::Kind::granted, rank_, here});
+  enter(here.mode, route, step.sequence, step.overlaps);
   if (route.kind == EdgeKind::gather) route.next = route.room = micro_batch;  // none is in transit
   route.room = std::max(route.room, micro_batch + 1);
   Peer& peer = *links_[static_cast<size_t>(from.link)];
-  peer.link.send_grant(tag_of(sequence, here), now_, peer);
+  peer.link.send_grant(tag_of(here), now_, peer);
 }
 
 void RankNode::control(int32_t to, const Control& message) {
@@ -138,7 +137,7 @@ void RankNode::control(int32_t to, const Control& message) {
     return push({.kind = Event::Kind::control, .peer = rank_, .control = sent});
   }
   if (message.kind == ControlKind::done) {
-    sent.times.begin_received = begun_at_ * kNsPerMs;
+    sent.times.begin_received = begun_at_[message.sequence % kStepsAtOnce] * kNsPerMs;
     sent.times.end_sent = now_ * kNsPerMs;
   }
   encode_control(sent, bytes_);
@@ -172,14 +171,16 @@ Status RankNode::received_control(int32_t from, Control message) {
   const bool begins = message.kind == ControlKind::begin;
   if (message.kind == ControlKind::ready) message.squares = numbers_;
   if (message.kind == ControlKind::done && from != rank_)
-    message.times = on_our_clock(message.times, begun_at_ * kNsPerMs, now_ * kNsPerMs);
-  if (begins && message.step.sequence == next_sequence_ && engine().idle()) {
+    message.times = on_our_clock(
+        message.times, begun_at_[message.sequence % kStepsAtOnce] * kNsPerMs, now_ * kNsPerMs);
+  if (begins && message.step.sequence == next_sequence_ &&
+      (engine().idle() || message.step.overlaps)) {
     if (from != rank_) {
       denominators_ = numbers_;  // they are stored here until the end of the step
       message.step.denominators = denominators_;
     }
     ++next_sequence_;
-    if (!controller_) begun_at_ = now_;
+    if (!controller_) begun_at_[message.step.sequence % kStepsAtOnce] = now_;
   }
   WEFT_TRY(router_.received(from, message));
   if (!begins) return {};
@@ -190,7 +191,7 @@ Status RankNode::received_control(int32_t from, Control message) {
 
 Status RankNode::arrived(const Event& event) {
   WEFT_TRY(effects_.landed(event.at));
-  if (event.sequence != next_sequence_) return take(event);
+  if (event.at.sequence != next_sequence_) return take(event);
   early_.push_back(event);
   return {};
 }
@@ -200,31 +201,43 @@ Status RankNode::arrived(const Event& event) {
 Status RankNode::take(const Event& event) {
   const MessageAt& here = event.at;
   const Edge& edge = edge_at(here);
-  const StepDescriptor& step = router_.step();
-  bool fits = here.mode == step.mode && (edge.param >= 0 || here.micro_batch < step.micro_batches);
+  const StepDescriptor* const step = router_.find_step(edge.kind, here.sequence);
+  bool fits = step && here.mode == step->mode &&
+              (edge.param >= 0 || here.micro_batch < step->micro_batches);
   if (fits && event.peer != rank_) {
     WEFT_TRY_ASSIGN(const std::span<std::byte> place,
-                    effects_.landing(at(here.edge, here.micro_batch)));
+                    effects_.landing(at(*step, here.edge, here.micro_batch)));
     fits = place.size() == event.bytes;
   }
-  if (!fits) return wrong(cat(name_of(here), " does not belong to step ", step.step));
+  if (!fits)
+    return wrong(
+        cat(name_of(here), " does not belong to step ", step ? step->step : router_.step().step));
   const double loss = edge.kind == EdgeKind::sink ? effects_.loss(here) : 0;
-  return router_.arrived(event.sequence, here.edge, here.micro_batch, loss);
+  return router_.arrived(here.sequence, here.edge, here.micro_batch, loss);
 }
 
+// A grant for an edge that begins here, of a step that has begun here, or of a later one if its
+// places are granted before.
 Status RankNode::granted(const Event& event) {
   const MessageAt& here = event.at;
   WEFT_TRY_ASSIGN(Route * route, route_of(here));
-  const bool early = event.sequence == next_sequence_;
-  if ((!early && here.mode != step().mode) || !route || !route->outgoing ||
+  const StepDescriptor* const step =
+      route ? router_.find_step(route->kind, here.sequence) : nullptr;
+  if ((step && here.mode != step->mode) || !route || !route->outgoing ||
       route->peer(here.micro_batch).rank != event.peer) {
     const Edge& edge = edge_at(here);
     return wrong(cat("grant of edge ", here.edge, ", which goes from rank ", edge.from_rank,
                      " to rank ", edge.to_rank));
   }
-  if (early && edge_at(here).open > 0)
+  if (!step && edge_at(here).open > 0 && !can_overlap(*plan_, here.mode))
     return wrong(cat("grant of ", name_of(here), " of a step that has not begun here"));
-  return router_.granted(event.sequence, here.edge, here.micro_batch);
+  return router_.granted(here.sequence, here.edge, here.micro_batch);
+}
+
+// Inputs are not moved.
+Status RankNode::released(const Event& event) {
+  if (edge_at(event.at).kind == EdgeKind::feed) return {};
+  return router_.released(event.at.edge, event.at.micro_batch);
 }
 
 }  // namespace weft

@@ -133,7 +133,7 @@ void RankNode::ran(int32_t job, std::span<const double> squares, const Status& s
 
 void RankNode::copied(int32_t edge, int32_t micro_batch, LinkTime now) {
   if (failed_) return;
-  copied_here(edge, micro_batch);
+  copied_here(at(router_.step(), edge, micro_batch));
   drain(now);
 }
 
@@ -141,7 +141,6 @@ Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
   if (failed_) return Status(origin_);
   if (!controller_ || !joined_ || leaving_)
     return Status(Code::state, cat("rank ", rank_, " cannot begin a step now"));
-  if (!idle()) return Status(Code::state, cat("step ", router_.step().step, " still runs"));
   if (!plan_->mode(step.mode).present)
     return Status(Code::invalid, cat("the plan has no ", mode_name(step.mode), " mode"));
   const int32_t most = plan_->micro_batches(step.mode);
@@ -149,8 +148,8 @@ Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
     return Status(Code::invalid,
                   cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));
   now_ = now;
-  begun_at_ = now;
-  note(router_.begin(step));
+  WEFT_TRY(router_.begin(step));
+  begun_at_[next_sequence_ % kStepsAtOnce] = now;
   drain(now);
   return failed_ ? Status(origin_) : Status();
 }
@@ -161,6 +160,13 @@ Status RankNode::feed(int32_t micro_batches, LinkTime now) {
   note(router_.feed(micro_batches));
   drain(now);
   return failed_ ? Status(origin_) : Status();
+}
+
+void RankNode::open_sinks(LinkTime now) {
+  if (failed_) return;
+  now_ = now;
+  router_.open_sinks();
+  drain(now);
 }
 
 void RankNode::send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes,
@@ -205,7 +211,7 @@ bool RankNode::must_progress() const {
   if (failed_ || router_.idle()) return false;
   if (engine().activity().state == Activity::State::runs) return true;
   const Controller* const controller = router_.controller();
-  return controller && !controller->awaits_inputs();
+  return controller && !controller->awaits_owner();
 }
 
 bool RankNode::is_dead() const {
@@ -281,7 +287,7 @@ Status RankNode::handle(const Event& event) {
     case Event::Kind::joined: return received_joined(event.peer);
     case Event::Kind::arrived: return arrived(event);
     case Event::Kind::granted: return granted(event);
-    case Event::Kind::released: return router_.released(event.at.edge, event.at.micro_batch);
+    case Event::Kind::released: return released(event);
     case Event::Kind::control: return received_control(event.peer, event.control);
   }
   return {};

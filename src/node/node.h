@@ -15,6 +15,7 @@
 // suspect, only the connection was lost. If rank 0 also loses the suspect, that rank was lost.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,7 +29,8 @@ namespace weft {
 struct MessageAt {
   Mode mode = Mode::train;
   int32_t edge = 0, micro_batch = 0;
-  int32_t variant = 0;  // 1: the short last micro-batch
+  int32_t variant = 0;    // 1: the short last micro-batch
+  uint64_t sequence = 0;  // of the step
 };
 
 // None of these functions calls the node before it returns.
@@ -107,10 +109,12 @@ class RankNode final : private RankLinks {
   size_t most_tasks() const { return router_.most_tasks(rank_); }  // jobs and copies in progress
 
   // --- the owner
-  // Rank 0, joined and idle: the next step. outgoing() of feed edges is answered from its inputs.
+  // Rank 0, joined: the next step; see Controller::begin(). outgoing() of feed edges is answered
+  // from its inputs.
   Status begin(const StepDescriptor& step, LinkTime now);
   // Rank 0: see Controller::feed().
   Status feed(int32_t micro_batches, LinkTime now);
+  void open_sinks(LinkTime now);  // rank 0: see Controller::open_sinks()
   // When joined; type >= kFirstFreeType. Copied.
   void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes, LinkTime now);
   // Failure of this rank; `during`: whether its current activity failed.
@@ -123,14 +127,18 @@ class RankNode final : private RankLinks {
   // Not failed, and no step runs here; on rank 0: on any rank.
   bool idle() const;
   // Whether time without progress is a fault: a job runs here; or no job does on rank 0, and the
-  // step has all its inputs. Another rank may wait as long as the rank that computes for it.
+  // step waits for nothing from the owner. Another rank may wait as long as the rank that computes
+  // for it.
   bool must_progress() const;
   bool has_failed() const { return failed_; }
   bool is_dead() const;  // every link has ended: nothing more will be sent
   const Origin& origin() const { return origin_; }
-  uint64_t next_sequence() const { return next_sequence_; }
+  uint64_t next_sequence() const { return next_sequence_; }  // of the next step that begins
   const Engine& engine() const { return router_.engine(); }
   const StepDescriptor& step() const { return router_.step(); }  // the last one that began here
+  const StepDescriptor* find_step(EdgeKind kind, uint64_t sequence) const {
+    return router_.find_step(kind, sequence);
+  }
   // What this rank does and, on rank 0, the last status of every other rank.
   std::string describe(LinkTime now) const;
 
@@ -150,8 +158,9 @@ class RankNode final : private RankLinks {
   Status arrived(const Event& event);
   Status take(const Event& event);
   Status granted(const Event& event);
+  Status released(const Event& event);
   Status left();
-  void copied_here(int32_t edge, int32_t micro_batch);
+  void copied_here(const MessageAt& at);
   Origin of_this(Code code, const std::string& detail, const Activity& during = {}) const;
   void complete(Origin& origin);
   void fail_with(const Origin& origin);
@@ -162,16 +171,17 @@ class RankNode final : private RankLinks {
   void refute_suspicion(int32_t alive);
   void confirm_suspicion();
   void hang_up_dead();
-  MessageAt at(int32_t edge, int32_t micro_batch) const;
+  static MessageAt at(const StepDescriptor& step, int32_t edge, int32_t micro_batch);
   const Edge& edge_at(const MessageAt& at) const;
   Result<Route*> route_of(const MessageAt& at);
-  void enter(Mode mode, Route& route, uint64_t sequence) const;
+  void enter(Mode mode, Route& route, uint64_t sequence, bool overlaps) const;
   Result<std::span<std::byte>> landing(Peer& from, const Tag& tag, uint64_t bytes);
 
   // RankLinks
   void run(int32_t job, bool deliver) override;
-  void post(const Route& route, int32_t micro_batch, bool delivered) override;
-  void grant(Route& route, int32_t micro_batch) override;
+  void post(const Route& route, const StepDescriptor& step, int32_t micro_batch,
+            bool delivered) override;
+  void grant(Route& route, const StepDescriptor& step, int32_t micro_batch) override;
   void control(int32_t to, const Control& message) override;
   void micro_batch(int32_t micro_batch) override { effects_.micro_batch(micro_batch); }
   void step_done(const StepResult& result) override { effects_.step_done(result); }
@@ -191,7 +201,8 @@ class RankNode final : private RankLinks {
   std::vector<double> denominators_;  // of the current step
   Status fault_;                      // of an effect, until drain() reads it
   LinkTime now_ = 0;
-  LinkTime begun_at_ = 0;  // time of the start of the step; on other ranks, of its begin message
+  // By sequence % kStepsAtOnce: time of the start of a step; on other ranks, of its begin message.
+  std::array<LinkTime, kStepsAtOnce> begun_at_ = {};
   uint64_t next_sequence_ = 0;  // of the next one
   int32_t open_links_ = 0, closed_links_ = 0;
   int32_t joined_ranks_ = 0;  // rank 0: number of ranks that have joined

@@ -14,32 +14,35 @@ struct LocalRanks::Rank final : RankLinks {
   void run(int32_t job, bool deliver) override {
     start({router.step(), router.engine().scale(), job, deliver});
   }
-  void post(const Route& route, int32_t micro_batch, bool delivered) override {
+  void post(const Route& route, const StepDescriptor& step, int32_t micro_batch,
+            bool delivered) override {
     // A feed is copied by the job that waits for it.
-    if (delivered || route.kind == EdgeKind::feed) return copied(route, micro_batch);
+    if (delivered || route.kind == EdgeKind::feed) return copied(route, step.sequence, micro_batch);
     Rank& receiver = *ranks.ranks_[static_cast<size_t>(route.peer(micro_batch).rank)];
     Rank& copier = receiver.tasks > 0 && tasks == 0 ? *this : receiver;
-    copier.start({.step = router.step(), .edge = route.edge, .micro_batch = micro_batch});
+    copier.start({.step = step, .edge = route.edge, .micro_batch = micro_batch});
   }
   void start(const WorkerTask& task) {
     ++tasks;
     ranks.driver_.run(rank, task);
   }
-  void copied(const Route& route, int32_t micro_batch) {
-    push(Event::Kind::arrived, route.peer(micro_batch).rank, route, micro_batch);
-    push(Event::Kind::released, rank, route, micro_batch);
+  void copied(const Route& route, uint64_t sequence, int32_t micro_batch) {
+    push(Event::Kind::arrived, route.peer(micro_batch).rank, sequence, route, micro_batch);
+    if (route.kind != EdgeKind::feed)  // inputs are not moved
+      push(Event::Kind::released, rank, sequence, route, micro_batch);
   }
-  void grant(Route& route, int32_t micro_batch) override {
-    push(Event::Kind::granted, route.peer(micro_batch).rank, route, micro_batch);
+  void grant(Route& route, const StepDescriptor& step, int32_t micro_batch) override {
+    push(Event::Kind::granted, route.peer(micro_batch).rank, step.sequence, route, micro_batch);
   }
   void control(int32_t to, const Control& message) override {
-    ranks.queue_.push_back({Event::Kind::control, to, rank, 0, 0, message});
+    ranks.queue_.push_back({Event::Kind::control, to, rank, 0, 0, 0, message});
   }
   void micro_batch(int32_t micro_batch) override { ranks.driver_.micro_batch(micro_batch); }
   void step_done(const StepResult& result) override { ranks.driver_.over(result); }
 
-  void push(Event::Kind kind, int32_t to, const Route& route, int32_t micro_batch) {
-    ranks.queue_.push_back({kind, to, rank, route.edge, micro_batch});
+  void push(Event::Kind kind, int32_t to, uint64_t sequence, const Route& route,
+            int32_t micro_batch) {
+    ranks.queue_.push_back({kind, to, rank, sequence, route.edge, micro_batch});
   }
 
   LocalRanks& ranks;
@@ -83,7 +86,8 @@ void LocalRanks::protect(F&& body) noexcept {
 
 void LocalRanks::begin(const StepDescriptor& step, const Batch& batch) {
   if (failed_) return;
-  for (Worker* worker : local_) worker->feed(&batch);
+  const uint64_t sequence = router(0).controller()->next_sequence();
+  for (Worker* worker : local_) worker->feed(sequence, &batch);
   protect([&]() -> Status {
     WEFT_TRY(router(0).begin(step));
     drain();
@@ -95,6 +99,15 @@ void LocalRanks::feed(int32_t micro_batches) {
   if (failed_) return;
   protect([&]() -> Status {
     WEFT_TRY(router(0).feed(micro_batches));
+    drain();
+    return {};
+  });
+}
+
+void LocalRanks::open_sinks() {
+  if (failed_) return;
+  protect([&]() -> Status {
+    router(0).open_sinks();
     drain();
     return {};
   });
@@ -119,7 +132,8 @@ void LocalRanks::ran(int32_t rank, const WorkerTask& task, const Status& status,
 void LocalRanks::copied(const WorkerTask& task) {
   const Edge& edge = plan_->mode(task.step.mode).edges[static_cast<size_t>(task.edge)];
   Rank& sender = *ranks_[static_cast<size_t>(edge.from_rank)];
-  sender.copied(*sender.router.find(task.step.mode, task.edge), task.micro_batch);
+  sender.copied(*sender.router.find(task.step.mode, task.edge), task.step.sequence,
+                task.micro_batch);
 }
 
 void LocalRanks::drain() {
@@ -146,13 +160,13 @@ void LocalRanks::fail(const Status& status) {
   if (failed_) return;
   failed_ = true;
   for (auto& each : ranks_) each->router.abort();
-  for (Worker* worker : local_) worker->feed(nullptr);  // before the owner may free the batch
+  for (Worker* worker : local_) worker->drop_feeds();  // before the owner may free the batch
   driver_.failed(status);
 }
 
 void LocalRanks::check_progress() {
   const Controller& controller = *router(0).controller();
-  if (failed_ || controller.idle() || controller.awaits_inputs()) return;
+  if (failed_ || controller.idle() || controller.awaits_owner()) return;
   protect([this] {
     std::string why;
     for (const auto& each : ranks_) each->router.describe(why);
@@ -160,18 +174,22 @@ void LocalRanks::check_progress() {
   });
 }
 
+// The sum of losses if that is the delivery of a loss.
+double LocalRanks::loss_of(const Event& event) {
+  if (event.rank != 0) return 0;
+  const StepDescriptor* step = router(0).find_step(EdgeKind::sink, event.sequence);
+  if (!step) return 0;
+  const Edge& edge = plan_->mode(step->mode).edges[static_cast<size_t>(event.edge)];
+  if (edge.kind != EdgeKind::sink || edge.desc[0].dtype != DType::f64) return 0;
+  return *worker(0).delivered(*step, event.edge, event.micro_batch).as<double>();
+}
+
 Status LocalRanks::handle(const Event& event) {
   EffectRouter& at = router(event.rank);
-  const uint64_t sequence = router(0).step().sequence;
   switch (event.kind) {
-    case Event::Kind::arrived: {
-      const View view = event.rank == 0
-                            ? worker(0).delivered(router(0).step(), event.edge, event.micro_batch)
-                            : View{};
-      const double loss = view && view.desc.dtype == DType::f64 ? *view.as<double>() : 0;
-      return at.arrived(sequence, event.edge, event.micro_batch, loss);
-    }
-    case Event::Kind::granted: return at.granted(sequence, event.edge, event.micro_batch);
+    case Event::Kind::arrived:
+      return at.arrived(event.sequence, event.edge, event.micro_batch, loss_of(event));
+    case Event::Kind::granted: return at.granted(event.sequence, event.edge, event.micro_batch);
     case Event::Kind::released: return at.released(event.edge, event.micro_batch);
     case Event::Kind::control: return at.received(event.from, event.control);
   }

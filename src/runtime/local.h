@@ -31,10 +31,11 @@ class LocalRanks {
                                                   const std::vector<Tiles*>& tiles, Driver& driver);
   ~LocalRanks();
 
-  // One thread calls these, one step at a time. `batch` is borrowed until over() or failed(). If
-  // memory runs out in them, they call failed().
-  void begin(const StepDescriptor& step, const Batch& batch);
-  void feed(int32_t micro_batches);  // see Run::feed()
+  // One thread calls these. `batch` is borrowed until over() or failed(). If memory runs out in
+  // them, they call failed().
+  void begin(const StepDescriptor& step, const Batch& batch);  // see Controller::begin()
+  void feed(int32_t micro_batches);                            // see Run::feed()
+  void open_sinks();                                           // see Controller::open_sinks()
   void ran(int32_t rank, const WorkerTask& task, const Status& status, const JobTime& time);
   // Stops the run; reports the first failure to the driver, without allocating.
   void fail(const Status& status);
@@ -50,6 +51,7 @@ class LocalRanks {
   struct Event {
     enum class Kind : uint8_t { arrived, granted, released, control } kind;
     int32_t rank, from;
+    uint64_t sequence = 0;
     int32_t edge = 0, micro_batch = 0;
     Control control = {};
   };
@@ -61,6 +63,7 @@ class LocalRanks {
   Status of_rank(int32_t rank, const Status& status, const Activity& during = {}) const;
   void copied(const WorkerTask& task);
   void drain();
+  double loss_of(const Event& event);
   Status handle(const Event& event);
   EffectRouter& router(int32_t rank);
 

@@ -1,5 +1,6 @@
 #include "runtime/loop_run.h"
 
+#include "engine/steps.h"
 #include "kernels/fpenv.h"
 
 namespace weft {
@@ -9,6 +10,7 @@ LoopRun::LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*), const Lo
       events_(most_events(*plan_)),
       submitted_(kQueue),
       waiting_(kQueue),
+      running_(kQueue),
       saver_(*this, [this] { wake_->raise(); }) {}
 
 Status LoopRun::begin(bool wait, std::function<Status()> open) {
@@ -80,29 +82,50 @@ void LoopRun::take_submitted() {
     if (proceed_) being_read_ = proceed_ = false;
     fed = std::exchange(fed_, 0);
   }
-  if (fed > 0 && current_) feed_step(fed);
+  if (fed > 0 && !running_.empty()) feed_step(fed);
   follow_save();
   begin_waiting();
 }
 
 void LoopRun::follow_save() {
-  if (current_ && current_ == saver_.step() && saver_.has_left()) current_ = nullptr;
+  if (!running_.empty() && running_.front() == saver_.step() && saver_.has_left()) running_.pop();
   Status status;
   if (Step* saved = saver_.take_done(status)) events_.push(saved_event(saved, status));
 }
 
 void LoopRun::begin_waiting() {
   if (detached_) return;
-  while (!current_ && !being_read_ && !waiting_.empty()) {
-    if (failure_.ok() && waiting_.front()->save && saver_.step()) return;  // one save at a time
-    current_ = waiting_.pop();
-    if (!failure_.ok())
-      events_.push(error_event(std::exchange(current_, nullptr), failure_));
-    else if (current_->save)
-      saver_.begin(*current_);
+  // The deliveries of a step replace those of the step before it.
+  if (failure_.ok() && !being_read_ && !running_.empty() && running_.front()->descriptor.overlaps)
+    open_step();
+  while (!waiting_.empty() && may_begin(*waiting_.front())) {
+    Step* const step = waiting_.pop();
+    if (!failure_.ok()) {
+      events_.push(error_event(step, failure_));
+      continue;
+    }
+    step->descriptor.overlaps = !running_.empty() || being_read_;
+    running_.push(step);
+    mode_ = step->mode;
+    if (step->save)
+      saver_.begin(*step);
     else
-      begin_step(*current_);
+      begin_step(*step);
   }
+}
+
+bool LoopRun::may_begin(const Step& next) const {
+  if (running_.empty() && !being_read_)
+    return !failure_.ok() || !next.save || !saver_.step();  // one save at a time
+  return failure_.ok() && may_overlap(next);
+}
+
+// The ranks that have finished a step begin the next one if it uses memory as that step does. Its
+// deliveries wait until those of the step before it have been read.
+bool LoopRun::may_overlap(const Step& next) const {
+  const auto whole = [](const Step& step) { return !step.save && step.fed == 0; };
+  return whole(next) && next.mode == mode_ && can_overlap(*plan_, mode_) &&
+         (running_.empty() || whole(*running_.front()));
 }
 
 // A run that fails before it is attached has no steps.
@@ -111,14 +134,14 @@ void LoopRun::begin_soon() {
 }
 
 void LoopRun::micro_batch_over(int32_t micro_batch) {
-  events_.push(micro_batch_event(*current_, micro_batch));
+  events_.push(micro_batch_event(*running_.front(), micro_batch));
 }
 
 void LoopRun::step_over(const StepResult& result) {
-  being_read_ = plan_->config.delivers_outputs(current_->mode);
-  for (size_t u = 0; u < result.updates.size(); ++u)
-    events_.push(update_event(*current_, result, u));
-  events_.push(final_event(std::exchange(current_, nullptr), result));
+  Step* const step = running_.pop();
+  being_read_ = plan_->config.delivers_outputs(step->mode);
+  for (size_t u = 0; u < result.updates.size(); ++u) events_.push(update_event(*step, result, u));
+  events_.push(final_event(step, result));
 }
 
 void LoopRun::run_failed(const Status& status) {
@@ -126,9 +149,11 @@ void LoopRun::run_failed(const Status& status) {
   failure_ = status;
   being_read_ = false;
   // The failure of the start is what open() returns, and steps and saves have their own events.
-  if (wake_ && !current_ && waiting_.empty() && !saver_.step()) events_.push(failed_event(status));
-  if (current_ && current_ == saver_.step()) current_ = nullptr;  // a save ends by itself
-  if (current_) events_.push(error_event(std::exchange(current_, nullptr), status));
+  if (wake_ && running_.empty() && waiting_.empty() && !saver_.step())
+    events_.push(failed_event(status));
+  while (!running_.empty())
+    if (Step* const step = running_.pop(); step != saver_.step())  // a save ends by itself
+      events_.push(error_event(step, status));
 }
 
 Result<std::unique_ptr<LoopThread>> LoopThread::make() {

@@ -59,6 +59,7 @@ class LoopRun : public Run {
   // Starts a step. Its end is reported by step_over() or run_failed(), in this call or later.
   virtual void begin_step(Step& step) = 0;
   virtual void feed_step(int32_t micro_batches) = 0;  // the step in progress, see Run::feed()
+  virtual void open_step() = 0;  // the oldest in progress, see Controller::open_sinks()
   void micro_batch_over(int32_t micro_batch);
   void step_over(const StepResult& result);
   void run_failed(const Status& status);  // the first call counts: all other steps fail
@@ -74,6 +75,8 @@ class LoopRun : public Run {
   void proceed() final;
   void take_submitted();
   void follow_save();
+  bool may_begin(const Step& next) const;
+  bool may_overlap(const Step& next) const;
 
   EventQueue events_;
   std::unique_ptr<Thread> starter_;
@@ -83,10 +86,11 @@ class LoopRun : public Run {
   int32_t fed_ = 0;  // 0: feed() was not called since the loop saw it
 
   RingQueue<Step*> waiting_;  // loop thread, as all members below
-  Step* current_ = nullptr;
-  bool being_read_ = false;  // the outputs of a step are being read
-  bool announces_ = false;   // the start is an event
-  bool detached_ = false;    // no step begins any more
+  RingQueue<Step*> running_;  // several steps that overlap, otherwise one step or save
+  Mode mode_ = Mode::train;   // of the last step that began
+  bool being_read_ = false;   // the outputs of a step are being read
+  bool announces_ = false;    // the start is an event
+  bool detached_ = false;     // no step begins any more
   Saver saver_;
   Status failure_;
   std::unique_ptr<Loop::Signal> wake_;

@@ -182,6 +182,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   void feed_step(int32_t micro_batches) override {
     if (Status status = process_->feed(micro_batches); !status.ok() && !failed_) run_failed(status);
   }
+  void open_step() override { process_->open_sinks(); }
   void happened(RunEvent::Kind kind, MeshEvent event) {
     log().say(kind == RunEvent::Kind::joined ? LogLevel::info : LogLevel::warning,
               [&] { return mesh_text(kind, event); });

@@ -78,7 +78,7 @@ Status RankProcess::start() {
 // Nothing reads the batch any more when the owner is called.
 void RankProcess::failed(const Origin& origin) {
   for (auto& [peer, wire] : wires_) wire->connection().forget();
-  worker_.feed(nullptr);
+  worker_.drop_feeds();
   log_.warning([&] { return cat("the run has failed: ", origin_text(origin)); });
   owner_.failed(origin);
 }
@@ -156,7 +156,7 @@ bool RankProcess::accept(int32_t peer, std::unique_ptr<PeerConnection>& wire, in
 }
 
 Status RankProcess::begin(const StepDescriptor& step, const Batch& batch) {
-  worker_.feed(&batch);
+  worker_.feed(node_->next_sequence(), &batch);
   Status status = node_->begin(step, now());
   act();
   return status;
@@ -166,6 +166,11 @@ Status RankProcess::feed(int32_t micro_batches) {
   Status status = node_->feed(micro_batches, now());
   act();
   return status;
+}
+
+void RankProcess::open_sinks() {
+  node_->open_sinks(now());
+  act();
 }
 
 // --- called by the node
@@ -179,6 +184,9 @@ void RankProcess::copy(const MessageAt& at) {
 }
 
 Result<std::span<const std::byte>> RankProcess::outgoing(const MessageAt& at) {
+  if (const Edge& edge = plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)];
+      edge.kind == EdgeKind::feed)
+    return worker_.input(*node_->find_step(edge.kind, at.sequence), at.edge, at.micro_batch);
   return worker_.outgoing(at.mode, at.edge, at.micro_batch, at.variant);
 }
 

@@ -51,6 +51,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
 
   Status begin(const StepDescriptor& step, const Batch& batch);  // rank 0
   Status feed(int32_t micro_batches);                            // rank 0: see Run::feed()
+  void open_sinks();  // rank 0: see Controller::open_sinks()
   void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) {
     node_->send_message(peer, type, bytes, now());
     act();

@@ -62,6 +62,7 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
   // --- loop thread
   void begin_step(Step& step) override { ranks_->begin(step.descriptor, step.batch); }
   void feed_step(int32_t micro_batches) override { ranks_->feed(micro_batches); }
+  void open_step() override { ranks_->open_sinks(); }
   void run(int32_t rank, const WorkerTask& task) override {
     threads_[static_cast<size_t>(rank)]->push(task);
   }

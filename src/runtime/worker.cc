@@ -138,11 +138,15 @@ int64_t Worker::version_of(const Edge& edge, int32_t update) const {
                                                                    : 0;
 }
 
+std::span<const std::byte> Worker::input(const StepDescriptor& step, int32_t edge,
+                                         int32_t micro_batch) const {
+  return feed_bytes(*plan_, step.mode, edge, micro_batch, variant_of(step, micro_batch),
+                    *batches_[step.sequence % kStepsAtOnce]);
+}
+
 std::span<const std::byte> Worker::outgoing(Mode mode, int32_t edge, int32_t micro_batch,
                                             int32_t variant) {
   const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
-  if (e.kind == EdgeKind::feed)
-    return feed_bytes(*plan_, mode, edge, micro_batch, variant, *batch_);
   return {static_cast<std::byte*>(at(program(mode), e.outgoing, micro_batch)) +
               version_of(e, micro_batch),
           e.desc[static_cast<size_t>(variant)].bytes()};
@@ -223,9 +227,14 @@ Status Worker::run(const WorkerTask& task) {
   return status;
 }
 
-void Worker::feed(const Batch* batch) {
+void Worker::feed(uint64_t sequence, const Batch* batch) {
   const std::lock_guard lock(feed_mutex_);
-  batch_ = batch;
+  batches_[sequence % kStepsAtOnce] = batch;
+}
+
+void Worker::drop_feeds() {
+  const std::lock_guard lock(feed_mutex_);
+  batches_ = {};
 }
 
 void Worker::take_feeds(const StepDescriptor& step, const Job& job) {
@@ -235,7 +244,7 @@ void Worker::take_feeds(const StepDescriptor& step, const Job& job) {
     const Edge& edge = mode.edges[static_cast<size_t>(e)];
     if (edge.kind != EdgeKind::feed || !edge.has(job.micro_batch)) continue;
     const std::lock_guard lock(feed_mutex_);
-    if (batch_) copy(step, e, job.micro_batch);
+    if (batches_[step.sequence % kStepsAtOnce]) copy(step, e, job.micro_batch);
   }
 }
 
@@ -265,7 +274,9 @@ void Worker::copy(const StepDescriptor& step, int32_t edge, int32_t micro_batch)
          *receiver = worker_of(e.to_rank);
   if (!sender || !receiver) return;
   const int32_t variant = variant_of(step, micro_batch);
-  const auto from = sender->outgoing(step.mode, edge, micro_batch, variant);
+  const auto from = e.kind == EdgeKind::feed
+                        ? input(step, edge, micro_batch)
+                        : sender->outgoing(step.mode, edge, micro_batch, variant);
   copy_bytes(tiles_, receiver->landing(step.mode, edge, micro_batch, variant).data(), from.data(),
              from.size());
 }

@@ -41,9 +41,10 @@ class Worker {
 
   // The workers of all ranks, if they are in this process; otherwise only this one.
   void join(std::span<Worker* const> local) { local_ = local; }
-  // The inputs of the step, from which jobs copy the samples that they wait for; null: they arrive
-  // by link. Any thread. The batch may be freed after the next call.
-  void feed(const Batch* batch);
+  // The inputs of a step, from which jobs copy the samples that they wait for. Any thread. The
+  // batch may be freed after the end of the step, and after drop_feeds().
+  void feed(uint64_t sequence, const Batch* batch);
+  void drop_feeds();
 
   // Allocates nothing. Errors of an op name the node.
   Status run(const WorkerTask& task);
@@ -61,8 +62,10 @@ class Worker {
   // run at once have one duration. Null: stops.
   void time_calls(std::vector<int64_t>* out) { call_times_ = out; }
 
-  // The source or destination of a message of that edge, and its length. Feeds are sent from the
-  // batch.
+  // The source of a message of a feed edge: samples of the step.
+  std::span<const std::byte> input(const StepDescriptor& step, int32_t edge,
+                                   int32_t micro_batch) const;
+  // The source of another message, or the destination, and its length.
   std::span<const std::byte> outgoing(Mode mode, int32_t edge, int32_t micro_batch,
                                       int32_t variant);
   std::span<std::byte> landing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant);
@@ -188,8 +191,8 @@ class Worker {
   // By place and depth, of accumulators whose calls note rows: see rows_at().
   std::map<int64_t, std::vector<RowSet>> rows_;
   std::span<Worker* const> local_;
-  std::mutex feed_mutex_;  // batch_: held while a job copies from it
-  const Batch* batch_ = nullptr;
+  std::mutex feed_mutex_;  // batches_: held while a job copies from one
+  std::array<const Batch*, kStepsAtOnce> batches_ = {};  // by sequence
   // By place: whether the packed copy of a weight is that of its value.
   std::unordered_map<int64_t, bool> is_packed_;
   std::vector<int32_t> contributions_;  // per parameter: those of a micro-batch to its gradient

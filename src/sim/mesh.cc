@@ -38,7 +38,7 @@ struct SimMesh::Rank final : RankNodeEffects {
   }
   Result<std::span<const std::byte>> outgoing(const MessageAt& at) override {
     Digest& value = out[{at.edge, at.micro_batch}];
-    WEFT_TRY_ASSIGN(value, worker.outgoing(mesh.step_, at.edge, at.micro_batch));
+    WEFT_TRY_ASSIGN(value, worker.outgoing(mesh.step(at.sequence), at.edge, at.micro_batch));
     return std::span<const std::byte>(bytes_of(value));
   }
   Result<std::span<std::byte>> landing(const MessageAt& at) override {
@@ -47,9 +47,9 @@ struct SimMesh::Rank final : RankNodeEffects {
   Status landed(const MessageAt& at) override {
     Digest& value = in[{at.edge, at.micro_batch}];
     if (edge(at).from_rank == rank) {
-      WEFT_TRY_ASSIGN(value, worker.outgoing(mesh.step_, at.edge, at.micro_batch));
+      WEFT_TRY_ASSIGN(value, worker.outgoing(mesh.step(at.sequence), at.edge, at.micro_batch));
     }
-    return worker.land(mesh.step_, at.edge, at.micro_batch, value);
+    return worker.land(mesh.step(at.sequence), at.edge, at.micro_batch, value);
   }
   double loss(const MessageAt& at) override { return as_number(in[{at.edge, at.micro_batch}]); }
   void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header,
@@ -61,11 +61,12 @@ struct SimMesh::Rank final : RankNodeEffects {
   void joined() override { mesh.joined_ = mesh.joined_ || rank == 0; }
   void message(int32_t, uint32_t, std::span<const std::byte>) override {}
   void micro_batch(int32_t mb) override {
-    (void)worker.read_sinks(mesh.step_, mb, mesh.outcome_.deliveries);
+    (void)worker.read_sinks(mesh.step(mesh.outcomes_.size()), mb, deliveries);
   }
   void step_done(const StepResult& result) override {
-    mesh.outcome_.result = result;
-    mesh.over_ = true;
+    SimStep& outcome = mesh.outcomes_.emplace_back();
+    outcome.result = result;
+    outcome.deliveries = std::exchange(deliveries, {});
   }
   void failed(const Origin&) override { failed_at = mesh.now_; }
   void closed() override { is_closed = true; }
@@ -77,6 +78,7 @@ struct SimMesh::Rank final : RankNodeEffects {
   LinkTime worker_free = 0, failed_at = kNever;
   bool is_closed = false, broken = false;
   std::map<Key, Digest> out, in;
+  std::vector<std::vector<Digest>> deliveries;  // rank 0: of the oldest step
 };
 
 SimMesh::SimMesh(std::shared_ptr<const Plan> plan, SimMeshSettings settings)
@@ -121,11 +123,9 @@ void SimMesh::stall(int32_t rank) {
 void SimMesh::break_worker(int32_t rank) { ranks_[static_cast<size_t>(rank)]->broken = true; }
 
 Status SimMesh::begin(const StepDescriptor& step) {
-  step_ = step;
-  step_.sequence = node(0).next_sequence();
-  outcome_ = {};
-  over_ = false;
-  return node(0).begin(step_, now_);
+  steps_.push_back(step);
+  steps_.back().sequence = steps_.size() - 1;
+  return node(0).begin(step, now_);
 }
 
 LinkTime SimMesh::next_tick(int32_t* rank) const {

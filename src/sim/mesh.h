@@ -3,6 +3,7 @@
 // injected, and a seed reproduces a failure.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <set>
@@ -36,10 +37,13 @@ class SimMesh {
   void start();
   // Runs until this time, or until `until`, which is called after each event, returns true.
   void run(LinkTime end, const std::function<bool()>& until = {});
-  // Rank 0 begins a step; it is complete when outcome().result has its sequence.
+  // Rank 0 begins a step; while others run, one that overlaps. Steps end in that order.
   Status begin(const StepDescriptor& step);
-  bool step_is_over() const { return over_; }
-  const SimStep& outcome() const { return outcome_; }
+  void open_sinks() { node(0).open_sinks(now_); }
+  size_t steps_over() const { return outcomes_.size(); }
+  bool step_is_over() const { return outcomes_.size() == steps_.size(); }
+  const SimStep& outcome() const { return outcomes_.back(); }
+  const SimStep& outcome(size_t sequence) const { return outcomes_[sequence]; }
   void bye() { node(0).bye(now_); }
 
   void kill(int32_t rank);
@@ -68,6 +72,9 @@ class SimMesh {
     LinkTime end = 0;
     uint64_t order = 0;
   };
+  const StepDescriptor& step(uint64_t sequence) const {
+    return steps_[static_cast<size_t>(sequence)];
+  }
   void step_event(const SimNetwork::Event& event);
   void finish(const Job& job);
   LinkTime next_tick(int32_t* rank) const;
@@ -81,9 +88,9 @@ class SimMesh {
   std::set<int32_t> gone_;  // killed or stalled
   LinkTime now_ = 0;
   uint64_t order_ = 0;
-  StepDescriptor step_;  // the last one that rank 0 began
-  SimStep outcome_;
-  bool over_ = false, joined_ = false;
+  std::vector<StepDescriptor> steps_;  // that rank 0 began, by sequence
+  std::deque<SimStep> outcomes_;       // of those that are over
+  bool joined_ = false;
 };
 
 }  // namespace weft

@@ -21,12 +21,13 @@ struct Sim::Rank final : RankLinks {
   }
 
   void run(int32_t job, bool) override { sim.start(*this, job); }
-  void post(const Route& route, int32_t micro_batch, bool) override {
+  void post(const Route& route, const StepDescriptor&, int32_t micro_batch, bool) override {
     const double now = sim.events_.now();
     sim.send(route, micro_batch, sim.values_ ? value_of(route, micro_batch) : Digest());
-    sim.events_.push({SimEvent::Kind::released, rank, route.edge, micro_batch}, now);
+    if (route.kind != EdgeKind::feed)
+      sim.events_.push({SimEvent::Kind::released, rank, route.edge, micro_batch}, now);
   }
-  void grant(Route& route, int32_t micro_batch) override {
+  void grant(Route& route, const StepDescriptor&, int32_t micro_batch) override {
     const Route::Peer& to = route.peer(micro_batch);
     const double latency = to.link < 0 ? 0 : sim.lines_[static_cast<size_t>(to.link)].link.latency;
     sim.events_.push({SimEvent::Kind::granted, to.rank, route.edge, micro_batch},

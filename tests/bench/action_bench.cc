@@ -14,7 +14,6 @@
 // one after the other.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,27 +30,21 @@
 #include <thread>
 #include <vector>
 
+#include "bench/copies.h"
 #include "bench/wall_time.h"
 #include "support/config.h"
 #include "weft.h"
 
-extern char** environ;
-
 namespace {
 
+using weft::bench::join;
 using weft::bench::median;
+using weft::bench::must;
+using weft::bench::start_copy;
 using weft::bench::wall_seconds;
 
 constexpr int kRanks = 4, kActions = 2 * kRanks;
 constexpr uint32_t kMore = 8;  // micro-batches
-
-void must(bool good, const char* what) {
-  if (good) return;
-  std::fprintf(stderr, "bench_action: %s\n", what);
-  std::exit(1);
-}
-
-void must(weft_status status, const weft_error& err) { must(status >= 0, err.text); }
 
 // Seconds of a handover between two threads that wait for each other.
 double thread_hop(int trips) {
@@ -119,15 +112,6 @@ double socket_hop(bool tcp, int trips) {
   close(ends[0]);
   close(ends[1]);
   return time / (2 * trips);
-}
-
-pid_t start_copy(const char* flag, const char* argument) {
-  std::string self = "/proc/self/exe", first = flag, second = argument;
-  char* args[] = {self.data(), first.data(), second.data(), nullptr};
-  pid_t child = 0;
-  must(posix_spawn(&child, self.c_str(), nullptr, nullptr, args, environ) == 0,
-       "cannot start a process");
-  return child;
 }
 
 // One end of a pair of ZeroMQ's sockets.
@@ -201,17 +185,6 @@ void wait_for_end(weft_run* run) {
     must(event.kind != WEFT_EVENT_ERROR, event.text);
   }
   must(false, "the run has ended");
-}
-
-int join(const char* endpoint) {
-  weft_error err = sized<weft_error>();
-  weft_mesh_config config = defaults(weft_mesh_config_init);
-  config.endpoint = endpoint;
-  weft_mesh* mesh = nullptr;
-  must(weft_mesh_join(&config, &mesh, &err), err);
-  must(weft_run_serve(mesh, nullptr, nullptr, nullptr, &err), err);
-  weft_mesh_free(mesh);
-  return 0;
 }
 
 struct Driver {

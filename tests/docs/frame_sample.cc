@@ -128,6 +128,7 @@ void print_control() {
                             .update = true,
                             .micro_batches = 73,
                             .short_last = true,
+                            .overlaps = true,
                             .denominator = 2,
                             .per_update = 74,
                             .rate = 0.5,
@@ -137,7 +138,7 @@ void print_control() {
   print_bytes("begin", bytes);
   std::printf(
       "begin.kind 0\nbegin.sequence 71\nbegin.step 72\nbegin.mode 1\nbegin.update "
-      "1\nbegin.micro-batches 73\nbegin.short-last 1\n"
+      "1\nbegin.overlaps 1\nbegin.micro-batches 73\nbegin.short-last 1\n"
       "begin.denominator 4611686018427387904\nbegin.rate 4602678819172646912\nbegin.per-update "
       "74\nbegin.count 2\n");  // the bits of 2.0 and 0.5
 

@@ -19,6 +19,7 @@ StepDescriptor sample_step() {
   step.denominator = 0.1;
   step.rate = 0.3;
   step.per_update = 4;
+  step.overlaps = true;
   return step;
 }
 
@@ -50,6 +51,7 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
     EXPECT_EQ(c.step.step, control.step.step);
     EXPECT_EQ(c.step.mode, control.step.mode);
     EXPECT_EQ(c.step.update, control.step.update);
+    EXPECT_EQ(c.step.overlaps, control.step.overlaps);
     EXPECT_EQ(c.step.micro_batches, control.step.micro_batches);
     EXPECT_EQ(c.step.short_last, control.step.short_last);
     EXPECT_EQ(c.step.short_all, control.step.short_all);
@@ -85,9 +87,10 @@ TEST(ControlCodec, RefusesValuesThatCannotBe) {
   EXPECT_TRUE(refused(begin, 0, 4));        // kind
   EXPECT_TRUE(refused(begin, 17, kModes));  // mode
   EXPECT_TRUE(refused(begin, 18, 2));       // update
-  EXPECT_TRUE(refused(begin, 23, 255));     // short_last
-  EXPECT_TRUE(refused(begin, 43, 255));     // a negative number of micro-batches per update
-  EXPECT_TRUE(refused(begin, 44, 1));       // no denominator
+  EXPECT_TRUE(refused(begin, 19, 2));       // overlaps
+  EXPECT_TRUE(refused(begin, 24, 255));     // short_last
+  EXPECT_TRUE(refused(begin, 44, 255));     // a negative number of micro-batches per update
+  EXPECT_TRUE(refused(begin, 45, 1));       // no denominator
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = {}};
   EXPECT_TRUE(refused(ready, 16, 255));  // more sums than any message holds
   Control done{.kind = ControlKind::done,

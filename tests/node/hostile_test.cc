@@ -117,7 +117,7 @@ class Scene final : private RankNodeEffects {
     return plan_->mode(Mode::train).edges[static_cast<size_t>(edge)];
   }
   static Tag tag(int32_t edge, int32_t micro_batch, uint64_t step = 0) {
-    return tag_of(step, {.edge = edge, .micro_batch = micro_batch});
+    return tag_of({.edge = edge, .micro_batch = micro_batch, .sequence = step});
   }
 
   void begin(int32_t from = 0) {
@@ -363,7 +363,8 @@ TEST(HostilePeer, AGrantThatComesTwiceOrCannotBeIsRefused) {
   EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, 99)); }),
             text("edge ", edge, " has no micro-batch 99 (0 to 7)"));
   EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, places, 3)); }),
-            "grant of step 3, which does not run here");
+            text("grant of edge ", edge,
+                 ", micro-batch " + std::to_string(places) + " of a step that has not begun here"));
 }
 
 // --- messages

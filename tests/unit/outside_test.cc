@@ -168,7 +168,7 @@ TEST(Feed, WaitsForInputsThatDoNotExistYet) {
   f.step.fed = 1;
   ASSERT_TRUE(f.controller->begin(f.step, f.effects).ok());
   EXPECT_EQ(f.sent(), std::vector<int32_t>{0});
-  EXPECT_TRUE(f.controller->awaits_inputs());
+  EXPECT_TRUE(f.controller->awaits_owner());
   for (int32_t mb = f.places; mb < 3; ++mb)
     EXPECT_TRUE(f.controller->granted(0, f.edge, mb, f.effects).ok());
   EXPECT_TRUE(f.sent().empty());
@@ -176,7 +176,7 @@ TEST(Feed, WaitsForInputsThatDoNotExistYet) {
   EXPECT_EQ(f.sent(), std::vector<int32_t>{1});
   EXPECT_TRUE(f.controller->feed(4, f.effects).ok());
   EXPECT_EQ(f.sent(), std::vector<int32_t>{2});  // 3 has no place yet
-  EXPECT_FALSE(f.controller->awaits_inputs());
+  EXPECT_FALSE(f.controller->awaits_owner());
   EXPECT_TRUE(f.controller->granted(0, f.edge, 3, f.effects).ok());
   EXPECT_EQ(f.sent(), std::vector<int32_t>{3});
 }

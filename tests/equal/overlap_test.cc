@@ -1,0 +1,149 @@
+// Forward steps that overlap: on random plans, with random delays, and whenever the program reads
+// their deliveries, each has the values of the sequential step; and a rank that is lost is named.
+#include <gtest/gtest.h>
+
+#include "engine/steps.h"
+#include "sim/mesh.h"
+#include "support/cases.h"
+#include "support/random_plan.h"
+
+namespace weft {
+namespace {
+
+// The time within which each rank has an error after another one was lost.
+constexpr LinkTime kPromise = LinkTimes().silence + 1500;
+
+class Scene {
+ public:
+  explicit Scene(uint32_t seed) : rng_(seed) {
+    for (uint32_t i = 0; !case_.plan || case_.plan->config.ranks < 2; ++i)
+      case_ = seed % 4 ? test::random_plan(seed + i * 1000003)
+                       : test::random_sharded_plan(seed + i * 1000003);
+    SimMeshSettings settings;
+    settings.seed = seed;
+    settings.faults.latency = static_cast<LinkTime>(rng_() % 8);
+    settings.faults.jitter = static_cast<LinkTime>(rng_() % 30);
+    settings.longest_job = static_cast<LinkTime>(rng_() % 12);
+    mesh = std::make_unique<SimMesh>(case_.plan, settings);
+    reference_ = std::make_unique<SequentialReference>(*case_.model, case_.plan->config);
+    mesh->start();
+    mesh->run(2000, [&] { return mesh->joined(); });
+  }
+
+  // So many steps of one mode, which begin while others run; `between` is asked after each event,
+  // and true stops them. False: stopped, or they did not end.
+  bool steps(size_t count, const std::function<bool()>& between = {}) {
+    Mode mode = rng_() % 2 ? Mode::eval : Mode::infer;
+    if (!case_.plan->mode(mode).present || !can_overlap(*case_.plan, mode)) mode = Mode::train;
+    const size_t before = made_.size(), end = before + count;
+    size_t compared = before;
+    bool read = true;
+    bool good = true;
+    const auto act = [&] {
+      // The program has polled the last event of a step.
+      if (!read && rng_() % 4 == 0) read = true;
+      if (read && mesh->steps_over() < made_.size()) mesh->open_sinks();
+      const size_t running = made_.size() - mesh->steps_over();
+      if (made_.size() < end && (running == 0 || (mode != Mode::train && running < kStepsAtOnce)) &&
+          (running == 0 || rng_() % 3 == 0))
+        good = begin(mode, running > 0 || !read) && good;
+    };
+    const auto compare = [&] {
+      for (; compared < mesh->steps_over(); ++compared) {
+        read = rng_() % 2 == 0;
+        check(made_[compared], mesh->outcome(compared));
+      }
+      return compared == end;
+    };
+    const auto stops = [&] {
+      if (compare() || !good || testing::Test::HasFailure()) return true;
+      act();
+      return mesh->node(0).has_failed() || (between && between());
+    };
+    mesh->run(mesh->now() + 600000, stops);
+    return compared == end && good;
+  }
+
+  std::string text() const { return case_.text; }
+  int most_at_once() const { return most_at_once_; }
+  std::mt19937& rng() { return rng_; }
+
+  std::unique_ptr<SimMesh> mesh;
+
+ private:
+  bool begin(Mode mode, bool overlaps) {
+    StepDescriptor step;
+    do step = test::random_step(*case_.plan, made_.size(), trained_, rng_);
+    while (step.mode != mode && made_.size() > 0);
+    step.mode = mode;
+    step.overlaps = overlaps && mode != Mode::train;
+    trained_ += mode == Mode::train && step.update;
+    made_.push_back(step);
+    most_at_once_ = std::max(most_at_once_, static_cast<int>(made_.size() - mesh->steps_over()));
+    const Status status = mesh->begin(step);
+    EXPECT_TRUE(status.ok() || mesh->node(0).has_failed()) << status.text();
+    return status.ok();
+  }
+
+  void check(const StepDescriptor& step, const SimStep& found) {
+    const auto expected = reference_->step(step);
+    ASSERT_EQ(found.result.step.sequence, step.sequence);
+    ASSERT_EQ(found.result.loss, expected.loss) << text();
+    ASSERT_EQ(found.deliveries, expected.deliveries) << text();
+  }
+
+  std::mt19937 rng_;
+  test::PlanCase case_;
+  std::unique_ptr<SequentialReference> reference_;
+  std::vector<StepDescriptor> made_;
+  uint64_t trained_ = 0;
+  int most_at_once_ = 0;
+};
+
+TEST(Overlap, StepsEqualTheSequentialSteps) {
+  int most = 0;
+  for (uint32_t seed = 0; seed < 400 && !HasFailure(); seed += test::kEvery) {
+    Scene run(seed);
+    ASSERT_TRUE(run.mesh->joined()) << run.text();
+    for (int n = 0; n < 4; ++n)
+      ASSERT_TRUE(run.steps(1 + run.rng()() % 20)) << "seed " << seed << ", " << run.text() << ": "
+                                                   << run.mesh->node(0).describe(run.mesh->now());
+    run.mesh->bye();
+    run.mesh->run(run.mesh->now() + 1000);
+    for (int32_t r = 0; r < run.mesh->ranks(); ++r) {
+      EXPECT_TRUE(run.mesh->closed(r)) << "seed " << seed << ", rank " << r;
+      EXPECT_FALSE(run.mesh->node(r).has_failed())
+          << "seed " << seed << ": " << origin_text(run.mesh->node(r).origin());
+    }
+    most = std::max(most, run.most_at_once());
+  }
+  EXPECT_EQ(most, static_cast<int>(kStepsAtOnce));
+}
+
+TEST(Overlap, EverySurvivorNamesARankThatIsLost) {
+  int lost = 0;
+  for (uint32_t seed = 0; seed < 200 && !HasFailure(); seed += test::kEvery) {
+    Scene run(seed);
+    const int32_t victim =
+        static_cast<int32_t>(run.rng()() % static_cast<uint32_t>(run.mesh->ranks()));
+    int64_t events = static_cast<int64_t>(run.rng()() % 300);
+    const auto gone = [&] {
+      if (events-- > 0) return false;
+      if (run.mesh->alive(victim)) run.mesh->kill(victim);
+      return true;
+    };
+    if (run.steps(40, gone)) continue;
+    ++lost;
+    ASSERT_FALSE(run.mesh->alive(victim)) << "seed " << seed << ", " << run.text();
+    run.mesh->run(run.mesh->now() + kPromise);
+    for (int32_t r = 0; r < run.mesh->ranks(); ++r) {
+      if (r == victim) continue;
+      ASSERT_TRUE(run.mesh->node(r).has_failed()) << "seed " << seed << ", rank " << r;
+      ASSERT_EQ(run.mesh->node(r).origin().rank, victim) << "seed " << seed;
+    }
+  }
+  EXPECT_GT(lost, 100 / test::kEvery);
+}
+
+}  // namespace
+}  // namespace weft
