@@ -156,7 +156,7 @@ TEST(Shortcuts, AForwardStepInOneCallFillsTheOutputsOfAllSamples) {
   expect_error(forward(hidden.get(), WEFT_FORWARD, 2, err), err, WEFT_EINVAL,
                {"n_outputs is 2, expected 1"});
   expect_error(forward(hidden.get(), WEFT_EVAL, 1, err), err, WEFT_EINVAL,
-               {"n_outputs is 1, expected 0: only WEFT_FORWARD has outputs"});
+               {"n_outputs is 1, expected 0: the plan delivers no outputs of such a step"});
 }
 
 TEST(Shortcuts, AnExportHasTheParametersOfTheRun) {
