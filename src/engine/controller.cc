@@ -90,7 +90,7 @@ void Controller::send_inputs(const Running& running, Feed& feed, ControllerEffec
   const int32_t stride =
       mode_of(running).edges[static_cast<size_t>(feed.edge)].micro_batches.stride;
   for (; feed.next < std::min(feed.granted, running.fed); feed.next += stride)
-    effects.post(feed.edge, feed.next, false);
+    effects.post(running.step, feed.edge, feed.next, false);
 }
 
 Status Controller::feed(int32_t micro_batches, ControllerEffects& effects) {
@@ -113,7 +113,7 @@ void Controller::open_sinks(ControllerEffects& effects) {
     const MicroBatches& all = edge.micro_batches;
     for (int32_t mb = all.first; mb < std::min(all.end, running.step.micro_batches);
          mb += all.stride)
-      effects.grant(e, mb);
+      effects.grant(running.step, e, mb);
   }
 }
 

@@ -17,11 +17,15 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   if (step.sequence != expected)
     return Status(Code::protocol, cat("step ", step.sequence, " begins, expected ", expected));
   WEFT_TRY(check(step));
-  if (!running_) return start(step, effects);
+  if (!running_) {
+    if (step.overlaps) open_edges(step, effects);
+    return start(step, effects);
+  }
   if (step.mode != step_.mode || waiting_.size() + 1 == kStepsAtOnce)
     return Status(Code::protocol, cat("step ", step.sequence, " does not overlap step ",
                                       step_.sequence, ", which runs"));
   waiting_.push_back(step);
+  if (waiting_.size() == 1) open_edges(step, effects);
   return {};
 }
 
@@ -38,7 +42,7 @@ Status Engine::check(const StepDescriptor& step) const {
   if (step.short_all && has_loss(step.mode))
     return Status(Code::protocol, cat("step of mode ", mode_name(step.mode),
                                       " with short micro-batches, expected mode infer or fill"));
-  if (step.overlaps && !can_overlap(*plan_, step.mode))
+  if (step.overlaps && !plan_->config.can_overlap(step.mode))
     return Status(Code::protocol, cat("step of mode ", mode_name(step.mode), " overlaps another"));
   if (step.per_update != per_update)
     return Status(Code::protocol, cat("step with ", step.per_update,
@@ -66,7 +70,12 @@ Status Engine::start(const StepDescriptor& step, Effects& effects) {
   move_to(0);
   table_ = &tables_[static_cast<size_t>(step_.mode)];
   for (Marks& marks : marks_) marks.granted = marks.held = marks.released = 0;
-  open_edges(effects);
+  if (!step_.overlaps)
+    for (int32_t id : program().edges) {
+      const Edge& e = mode().edges[static_cast<size_t>(id)];
+      for (int32_t mb = e.micro_batches.first; mb < e.open; mb += e.micro_batches.stride)
+        marks(slot(id), mb).granted |= bit(mb);
+    }
   if (step_.mode == Mode::train) begin_reductions();
   owed_ = table_->asked.empty() ? 0 : table_->asked[static_cast<size_t>(step_.micro_batches)];
   gather_next_ = 0;
@@ -84,19 +93,16 @@ Status Engine::start(const StepDescriptor& step, Effects& effects) {
   return advance(effects);
 }
 
-// The places that are free when a step begins. The sender knows it, unless this rank may still have
-// computed the step before; the controller is the receiver of sinks.
-void Engine::open_edges(Effects& effects) {
-  for (int32_t id : program().edges) {
-    const Edge& e = mode().edges[static_cast<size_t>(id)];
+// Grants the places of a step that overlaps, when it is the next one: they were those of the step
+// two before it, which is finished here. The controller grants sinks.
+void Engine::open_edges(const StepDescriptor& step, Effects& effects) const {
+  const ModePlan& mode = plan_->mode(step.mode);
+  for (int32_t id : mode.ranks[static_cast<size_t>(rank_)].edges) {
+    const Edge& e = mode.edges[static_cast<size_t>(id)];
+    if (e.to_rank != rank_ || e.kind == EdgeKind::sink) continue;
     const MicroBatches& all = e.micro_batches;
-    if (!step_.overlaps) {
-      for (int32_t mb = all.first; mb < e.open; mb += all.stride)
-        marks(slot(id), mb).granted |= bit(mb);
-    } else if (e.to_rank == rank_ && e.kind != EdgeKind::sink) {
-      for (int32_t mb = all.first; mb < std::min(e.open, step_.micro_batches); mb += all.stride)
-        effects.grant(id, mb);
-    }
+    for (int32_t mb = all.first; mb < std::min(e.open, step.micro_batches); mb += all.stride)
+      effects.grant(step, id, mb);
   }
 }
 
@@ -111,7 +117,7 @@ void Engine::gather(Effects& effects) {
     if (occupied) return;
     occupied = true;
     for (const Use& use : uses(span.gathers, span.posts))
-      effects.grant(edge(use.slot), job.micro_batch);
+      effects.grant(step_, edge(use.slot), job.micro_batch);
   }
 }
 
@@ -195,7 +201,7 @@ Status Engine::take_grant(int32_t edge, int32_t micro_batch, Effects& effects) {
     return Status(Code::protocol, cat("grant of edge ", edge, ", which was not requested"));
   if (held || gathered) {
     ++unreleased_;
-    effects.post(edge, micro_batch, false);
+    effects.post(step_, edge, micro_batch, false);
   }
   return {};
 }
@@ -401,7 +407,7 @@ void Engine::offer(int32_t slot, int32_t micro_batch, bool delivered, Effects& e
   Marks& known = marks(slot, micro_batch);
   if (known.granted & bit(micro_batch)) {
     ++unreleased_;
-    effects.post(edge(slot), micro_batch, delivered);
+    effects.post(step_, edge(slot), micro_batch, delivered);
   } else {
     ++held_;
     known.held |= bit(micro_batch);
@@ -416,7 +422,7 @@ void Engine::leave_action(const Job& job, bool delivered, Effects& effects) {
   for (const Use& use : uses(span.frees, span.sums))
     if (const int32_t next = job.micro_batch + use.back;
         use.has(next) && next < step_.micro_batches)
-      effects.grant(edge(use.slot), next);
+      effects.grant(step_, edge(use.slot), next);
   if (span.gathers == span.posts) return;
   occupied_[static_cast<size_t>(span.slot)] = false;
   gather(effects);
@@ -469,6 +475,7 @@ Status Engine::end_step(Effects& effects) {
   if (waiting_.empty()) return {};
   const StepDescriptor next = waiting_.front();
   waiting_.erase(waiting_.begin());
+  if (!waiting_.empty()) open_edges(waiting_.front(), effects);
   return start(next, effects);
 }
 

@@ -52,6 +52,12 @@ class Engine {
   int32_t rank() const { return rank_; }
   bool idle() const { return !running_; }
   const StepDescriptor& step() const { return step_; }
+  // The step that runs, or the one that overlaps it and is next: their messages may arrive. Null:
+  // neither has this sequence.
+  const StepDescriptor* find(uint64_t sequence) const {
+    if (running_ && step_.sequence == sequence) return &step_;
+    return !waiting_.empty() && waiting_.front().sequence == sequence ? &waiting_.front() : nullptr;
+  }
   double scale() const { return scale_; }
 
   // What the rank does; unknown after a failure.
@@ -149,7 +155,7 @@ class Engine {
   void gather(Effects& effects);
   Status check(const StepDescriptor& step) const;
   Status start(const StepDescriptor& step, Effects& effects);
-  void open_edges(Effects& effects);
+  void open_edges(const StepDescriptor& step, Effects& effects) const;
   Status take_early(uint64_t sequence, int32_t edge, int32_t micro_batch);
   Status take_grant(int32_t edge, int32_t micro_batch, Effects& effects);
   void begin_reductions();

@@ -31,7 +31,8 @@ void Engine::complete(int32_t bucket) {
 // Its places are free when its sums have left and its own ones are added.
 void Engine::leave(int32_t run, Effects& effects) {
   if (run < 0 || --uses_of_run_[static_cast<size_t>(run)] > 0) return;
-  for (const int32_t edge : program().runs[static_cast<size_t>(run)].grants) effects.grant(edge, 0);
+  for (const int32_t edge : program().runs[static_cast<size_t>(run)].grants)
+    effects.grant(step_, edge, 0);
 }
 
 bool Engine::adds_zeros(const Job& job) const {

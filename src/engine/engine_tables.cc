@@ -92,7 +92,7 @@ void Engine::make_room_for_early_grants() {
       const MicroBatches open{e.micro_batches.first, e.open, e.micro_batches.stride};
       free += static_cast<size_t>(open.count());
     }
-    most = std::max(most, late + (can_overlap(*plan_, mode.mode) ? kStepsAtOnce * free : 0));
+    most = std::max(most, late + (plan_->config.can_overlap(mode.mode) ? kStepsAtOnce * free : 0));
   }
   early_grants_.reserve(most);
   waiting_.reserve(kStepsAtOnce);

@@ -45,8 +45,8 @@ struct StepDescriptor {
   bool short_last = false;  // the last one has the plan's short size
   bool short_all = false;   // infer: all have it
   // Of a mode without a backward pass: a rank begins the step when it has finished the step before
-  // it, of the same mode, which other ranks may still compute. So no place is free before its
-  // receiver has granted it, and the controller grants the sinks.
+  // it, of the same mode, which other ranks may still compute. So its receivers grant all places,
+  // when they have begun the step before, and the controller grants the sinks.
   bool overlaps = false;
   double denominator =
       1;  // divisor of the loss: the number of samples or of counted targets of the whole step
@@ -119,9 +119,10 @@ class Effects {
   virtual void run(int32_t job, bool deliver) = 0;
   // Send micro-batch mb of this edge; the receiver has a free slot. Answer with released() once the
   // place may be written again. `delivered`: it comes from a job that was run with `deliver`.
-  virtual void post(int32_t edge, int32_t micro_batch, bool delivered) = 0;
+  virtual void post(const StepDescriptor& step, int32_t edge, int32_t micro_batch,
+                    bool delivered) = 0;
   // Grant this micro-batch to the sender of the edge.
-  virtual void grant(int32_t edge, int32_t micro_batch) = 0;
+  virtual void grant(const StepDescriptor& step, int32_t edge, int32_t micro_batch) = 0;
   virtual void control(int32_t to_rank, const Control& message) = 0;
 };
 

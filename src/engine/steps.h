@@ -25,12 +25,6 @@ inline double rate_of(const StepDescriptor& step, const OptimSettings& optim, ui
   return step.rate < 0 ? rate_at(optim, number) : step.rate;
 }
 
-// Whether steps of the mode can begin before all ranks have finished the step before. Values are
-// gathered step by step.
-inline bool can_overlap(const Plan& plan, Mode mode) {
-  return mode != Mode::train && !plan.gathers();
-}
-
 // The largest step of the plan, without the fields that depend on data.
 inline StepDescriptor largest_step(const Plan& plan, Mode mode) {
   StepDescriptor step;

@@ -80,6 +80,12 @@ struct Holding {
   int64_t bytes = 0;            // of a place
 };
 
+// The sets of places of such tensors, see Ring.
+inline int32_t sets_of(const PlanConfig& config, Mode mode, Holding::Kind kind) {
+  const bool arrives = kind == Holding::Kind::feed || kind == Holding::Kind::landing;
+  return arrives && config.can_overlap(mode) ? 2 : 1;
+}
+
 struct StageHoldings {
   std::vector<Holding> list;
   // Scratch memory: tensors that exist within one phase, packed by lifetime.

@@ -11,6 +11,7 @@ EffectRouter::EffectRouter(std::shared_ptr<const Plan> plan, int32_t rank, RankL
     : links_(links), engine_(plan, rank) {
   for (const ModePlan& mode : plan->modes) {
     if (!mode.present) continue;
+    const int32_t feeds = plan->config.can_overlap(mode.mode) ? 2 : 1;  // of this step and the next
     for (int32_t id : mode.ranks[static_cast<size_t>(rank)].edges) {
       const Edge& e = mode.edges[static_cast<size_t>(id)];
       const int32_t peer = e.from_rank == rank ? e.to_rank : e.from_rank;
@@ -19,7 +20,7 @@ EffectRouter::EffectRouter(std::shared_ptr<const Plan> plan, int32_t rank, RankL
            .kind = e.kind,
            .incoming = e.to_rank == rank,
            .outgoing = e.from_rank == rank,
-           .out_slots = e.kind == EdgeKind::feed ? e.landing_slots : e.out_slots,
+           .out_slots = e.kind == EdgeKind::feed ? feeds * e.landing_slots : e.out_slots,
            .bytes = {static_cast<int64_t>(e.desc[0].bytes()),
                      static_cast<int64_t>(e.desc[1].bytes())},
            .other = {peer, peer == rank ? -1 : link_to(peer)}});
@@ -49,7 +50,7 @@ size_t EffectRouter::most_posts(int32_t peer) const {
 const StepDescriptor* EffectRouter::find_step(EdgeKind kind, uint64_t sequence) const {
   if (controller_ && (kind == EdgeKind::sink || kind == EdgeKind::feed))
     return controller_->find(sequence);
-  return !engine_.idle() && engine_.step().sequence == sequence ? &engine_.step() : nullptr;
+  return engine_.find(sequence);
 }
 
 // Whether the controller has this end of the edge.
@@ -59,65 +60,44 @@ bool EffectRouter::is(EdgeKind kind, uint64_t sequence, int32_t edge) {
   return route && route->kind == kind;
 }
 
-Engine& EffectRouter::engine_acts() {
-  by_controller_ = false;
-  return engine_;
-}
-
-Controller& EffectRouter::controller_acts(uint64_t sequence) {
-  by_controller_ = true;
-  sequence_ = sequence;
-  return *controller_;
-}
-
 void EffectRouter::describe(std::string& out) const {
   if (controller_) out += controller_->describe();
   if (!engine_.idle())
     out += cat("; rank ", engine_.rank(), " ", activity_text(engine_.activity()));
 }
 
-Status EffectRouter::begin(const StepDescriptor& step) {
-  return controller_acts(controller_->next_sequence()).begin(step, *this);
-}
-
-Status EffectRouter::feed(int32_t micro_batches) {
-  return controller_acts(controller_->oldest_sequence()).feed(micro_batches, *this);
-}
-
-void EffectRouter::open_sinks() {
-  controller_acts(controller_->oldest_sequence()).open_sinks(*this);
-}
+Status EffectRouter::begin(const StepDescriptor& step) { return controller_->begin(step, *this); }
 
 Status EffectRouter::ran(int32_t job, std::span<const double> squares, const JobTime& time) {
-  return engine_acts().ran(job, squares, *this, time);
+  return engine_.ran(job, squares, *this, time);
 }
 
 Status EffectRouter::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss) {
   if (is(EdgeKind::sink, sequence, edge))
-    return controller_acts(sequence).delivered(sequence, edge, micro_batch, loss, *this);
-  return engine_acts().arrived(sequence, edge, micro_batch, *this);
+    return controller_->delivered(sequence, edge, micro_batch, loss, *this);
+  return engine_.arrived(sequence, edge, micro_batch, *this);
 }
 
 Status EffectRouter::granted(uint64_t sequence, int32_t edge, int32_t micro_batch) {
   if (is(EdgeKind::feed, sequence, edge))
-    return controller_acts(sequence).granted(sequence, edge, micro_batch, *this);
-  return engine_acts().granted(sequence, edge, micro_batch, *this);
+    return controller_->granted(sequence, edge, micro_batch, *this);
+  return engine_.granted(sequence, edge, micro_batch, *this);
 }
 
 Status EffectRouter::released(int32_t edge, int32_t micro_batch) {
-  return engine_acts().released(edge, micro_batch, *this);
+  return engine_.released(edge, micro_batch, *this);
 }
 
 Status EffectRouter::received(int32_t from, const Control& message) {
   if (message.kind == ControlKind::ready || message.kind == ControlKind::done) {
     if (!controller_)
       return Status(Code::protocol, "a message for the controller, which is on rank 0");
-    return controller_acts(message.sequence).received(from, message, *this);
+    return controller_->received(from, message, *this);
   }
   if (from != 0) return Status(Code::protocol, "a message that only the controller sends");
   if (message.kind == ControlKind::commit)
-    return engine_acts().commit(message.sequence, message.scale, *this);
-  return engine_acts().begin(message.step, *this);
+    return engine_.commit(message.sequence, message.scale, *this);
+  return engine_.begin(message.step, *this);
 }
 
 }  // namespace weft

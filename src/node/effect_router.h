@@ -25,10 +25,13 @@ struct Route {
   int32_t out_slots;             // tensors that may be posted and not released
   std::array<int64_t, 2> bytes;  // of a full and of the short micro-batch
   Peer other;
-  // The next tensor that may arrive, for links that check it: the micro-batch, the end of the
-  // granted ones, and the sequence of their step.
-  int32_t next = 0, room = 0;
-  uint64_t sequence = UINT64_MAX;
+  // Of steps with even and with odd sequences, for links that check it, the next tensor that may
+  // arrive: the micro-batch, the end of the granted ones, and the sequence of their step.
+  struct Expected {
+    int32_t next = 0, room = 0;
+    uint64_t sequence = UINT64_MAX;
+  };
+  std::array<Expected, 2> expected = {};
 
   // The other end of a micro-batch's message: that of all micro-batches.
   const Peer& peer(int32_t) const { return other; }
@@ -60,8 +63,8 @@ class EffectRouter final : private ControllerEffects {
 
   // Rank 0: the next step of the controller.
   Status begin(const StepDescriptor& step);
-  Status feed(int32_t micro_batches);
-  void open_sinks();  // see Controller::open_sinks()
+  Status feed(int32_t micro_batches) { return controller_->feed(micro_batches, *this); }
+  void open_sinks() { controller_->open_sinks(*this); }
   Status ran(int32_t job, std::span<const double> squares, const JobTime& time = {});
   // `loss`: see Controller::delivered().
   Status arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss);
@@ -72,8 +75,8 @@ class EffectRouter final : private ControllerEffects {
 
   // The last step that the engine began.
   const StepDescriptor& step() const { return engine_.step(); }
-  // The step of a message of the route: one that the engine, or for inputs and deliveries the
-  // controller, has begun and not finished. Null: there is no such step.
+  // The step of a message of the route: of Engine::find() or, for inputs and deliveries, of
+  // Controller::find(). Null: there is no such step.
   const StepDescriptor* find_step(EdgeKind kind, uint64_t sequence) const;
   bool idle() const { return engine_.idle() && (!controller_ || controller_->idle()); }
   // Appends a text of what the controller and the engine wait for.
@@ -89,27 +92,20 @@ class EffectRouter final : private ControllerEffects {
 
  private:
   void run(int32_t job, bool deliver) override { links_.run(job, deliver); }
-  void post(int32_t edge, int32_t micro_batch, bool delivered) override {
-    links_.post(*find(acting().mode, edge), acting(), micro_batch, delivered);
+  void post(const StepDescriptor& step, int32_t edge, int32_t micro_batch,
+            bool delivered) override {
+    links_.post(*find(step.mode, edge), step, micro_batch, delivered);
   }
-  void grant(int32_t edge, int32_t micro_batch) override {
-    links_.grant(*find(acting().mode, edge), acting(), micro_batch);
+  void grant(const StepDescriptor& step, int32_t edge, int32_t micro_batch) override {
+    links_.grant(*find(step.mode, edge), step, micro_batch);
   }
   void control(int32_t rank, const Control& message) override { links_.control(rank, message); }
   void micro_batch(int32_t micro_batch) override { links_.micro_batch(micro_batch); }
   void step_done(const StepResult& result) override { links_.step_done(result); }
   bool is(EdgeKind kind, uint64_t sequence, int32_t edge);
-  Engine& engine_acts();
-  Controller& controller_acts(uint64_t sequence);
-  // The step of an effect. The engine ends a step and begins the next one in one call.
-  const StepDescriptor& acting() const {
-    return by_controller_ ? *controller_->find(sequence_) : engine_.step();
-  }
 
   RankLinks& links_;
   std::array<std::vector<Route>, kModes> routes_;  // ascending by edge
-  bool by_controller_ = false;  // effects are those of the controller, in this step
-  uint64_t sequence_ = 0;
   Engine engine_;
   std::unique_ptr<Controller> controller_;  // rank 0
 };

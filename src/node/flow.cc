@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "engine/steps.h"
 #include "node/adapters.h"
 #include "node/control_codec.h"
 
@@ -31,13 +30,16 @@ const Edge& RankNode::edge_at(const MessageAt& at) const {
   return plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)];
 }
 
-// No tensor of the step has arrived on the route yet, except one that came early.
-void RankNode::enter(Mode mode, Route& route, uint64_t sequence, bool overlaps) const {
-  if (route.sequence == sequence) return;
+// What is expected on the route in that step; at first as if no tensor of it had arrived, except
+// one that came early.
+Route::Expected& RankNode::expected(Mode mode, Route& route, uint64_t sequence,
+                                    bool overlaps) const {
+  Route::Expected& expected = route.expected[sequence % 2];
+  if (expected.sequence == sequence) return expected;
   const Edge& edge = plan_->mode(mode).edges[static_cast<size_t>(route.edge)];
-  route.sequence = sequence;
-  route.next = edge.micro_batches.first;
-  route.room = overlaps ? 0 : edge.open;
+  expected = {
+      .next = edge.micro_batches.first, .room = overlaps ? 0 : edge.open, .sequence = sequence};
+  return expected;
 }
 
 // Checks a message of a peer: the plan has such a message, and its edge ends or begins here.
@@ -67,11 +69,11 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   const StepDescriptor* const step = router_.find_step(route->kind, tag.step);
   if (!step && (tag.step != next_sequence_ || !engine().idle() || controller_))
     return wrong(cat("tensor of step ", tag.step, ", which neither runs nor is next"));
-  enter(here.mode, *route, tag.step, step && step->overlaps);
-  if (here.micro_batch != route->next)
-    return wrong(cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, ", expected ",
-                     route->next));
-  if (here.micro_batch >= route->room)
+  Route::Expected& is = expected(here.mode, *route, tag.step, step && step->overlaps);
+  if (here.micro_batch != is.next)
+    return wrong(
+        cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, ", expected ", is.next));
+  if (here.micro_batch >= is.room)
     return wrong(
         cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, " without a grant"));
   if (step) {
@@ -86,7 +88,7 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   }
   if (place.size() != bytes)
     return wrong(cat(name_of(here), " has ", bytes, " bytes, expected ", place.size()));
-  route->next += edge.micro_batches.stride;
+  is.next += edge.micro_batches.stride;
   from.landing_at = here;
   from.landing_bytes = bytes;
   return place;
@@ -120,9 +122,9 @@ void RankNode::grant(Route& route, const StepDescriptor& step, int32_t micro_bat
   const MessageAt here = at(step, route.edge, micro_batch);
   const Route::Peer& from = route.peer(micro_batch);
   if (from.rank == rank_) return push({Event::Kind::granted, rank_, here});
-  enter(here.mode, route, step.sequence, step.overlaps);
-  if (route.kind == EdgeKind::gather) route.next = route.room = micro_batch;  // none is in transit
-  route.room = std::max(route.room, micro_batch + 1);
+  Route::Expected& is = expected(here.mode, route, step.sequence, step.overlaps);
+  if (route.kind == EdgeKind::gather) is.next = is.room = micro_batch;  // none is in transit
+  is.room = std::max(is.room, micro_batch + 1);
   Peer& peer = *links_[static_cast<size_t>(from.link)];
   peer.link.send_grant(tag_of(here), now_, peer);
 }
@@ -229,7 +231,7 @@ Status RankNode::granted(const Event& event) {
     return wrong(cat("grant of edge ", here.edge, ", which goes from rank ", edge.from_rank,
                      " to rank ", edge.to_rank));
   }
-  if (!step && edge_at(here).open > 0 && !can_overlap(*plan_, here.mode))
+  if (!step && edge_at(here).open > 0 && !plan_->config.can_overlap(here.mode))
     return wrong(cat("grant of ", name_of(here), " of a step that has not begun here"));
   return router_.granted(here.sequence, here.edge, here.micro_batch);
 }

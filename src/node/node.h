@@ -49,7 +49,7 @@ class RankNodeEffects {
   // unchanged until the engine releases the place; for a feed, until the end of its step.
   virtual Result<std::span<const std::byte>> outgoing(const MessageAt& at) = 0;
   // The memory of its slot. A tensor may arrive before its step has begun here, if all steps before
-  // it are complete.
+  // it are complete, or if the step overlaps the one that runs.
   virtual Result<std::span<std::byte>> landing(const MessageAt& at) = 0;
   // All its bytes have arrived. If the result is not ok, the run fails.
   virtual Status landed(const MessageAt& at) = 0;
@@ -174,7 +174,7 @@ class RankNode final : private RankLinks {
   static MessageAt at(const StepDescriptor& step, int32_t edge, int32_t micro_batch);
   const Edge& edge_at(const MessageAt& at) const;
   Result<Route*> route_of(const MessageAt& at);
-  void enter(Mode mode, Route& route, uint64_t sequence, bool overlaps) const;
+  Route::Expected& expected(Mode mode, Route& route, uint64_t sequence, bool overlaps) const;
   Result<std::span<std::byte>> landing(Peer& from, const Tag& tag, uint64_t bytes);
 
   // RankLinks

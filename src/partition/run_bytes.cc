@@ -255,7 +255,8 @@ RankBytes RunBytes::sum_of(std::span<const Place> stages, ModeInfo& mode, size_t
     for (const Term& term : share.terms[m]) {
       const int32_t count =
           std::min(places(mode, stages, s, term, place), own_micro_batches(mode, s, d));
-      const int64_t bytes = bytes_of_many(term.bytes, count);
+      const int64_t bytes =
+          bytes_of_many(term.bytes, count * sets_of(config_, mode.graph.mode, term.kind));
       all = sum_of_bytes(all, bytes);
       if (term.kind == Holding::Kind::kept) kept = sum_of_bytes(kept, bytes);
     }

@@ -87,6 +87,11 @@ struct PlanConfig {
   StepGraphOptions graph_options(Mode mode) const {
     return {.values = values(), .outputs = delivers_outputs(mode)};
   }
+  // Whether ranks get values of parameters from their owners during a step.
+  bool gathers() const { return shard == "parameters"; }
+  // Whether steps of the mode can begin before all ranks have finished the step before. Values are
+  // gathered step by step.
+  bool can_overlap(Mode mode) const { return mode != Mode::train && !gathers(); }
   DType values() const { return precision == "bf16" ? DType::bf16 : DType::f32; }
 };
 
@@ -118,12 +123,18 @@ struct MicroBatches {
 };
 
 // A ring is `count` equal places, which every `turn`-th micro-batch uses in turn. F, I and W ascend
-// per stage, so that places are acquired and released in order.
+// per stage, so that places are acquired and released in order. `sets`: 2 if steps with odd and
+// with even sequences have places of their own, so that messages of a step arrive during the one
+// before.
 struct Ring {
   int64_t base = 0, stride = 0;  // bytes from the start of the rank's arena
-  int32_t count = 1, turn = 1;
+  int32_t count = 1, turn = 1, sets = 1;
 
-  int64_t at(int32_t micro_batch) const { return base + micro_batch / turn % count * stride; }
+  int64_t at(int32_t micro_batch, uint64_t sequence) const {
+    const int64_t set = static_cast<int64_t>(sequence % static_cast<uint64_t>(sets));
+    return base + (set * count + micro_batch / turn % count) * stride;
+  }
+  int64_t bytes() const { return stride * count * sets; }
 };
 
 // The position of an operand in a place of a ring. Ring 0 is the memory that persists between steps
@@ -431,7 +442,7 @@ struct Plan {
   // The rows of the pipeline in this mode, without shards and replicas.
   std::string timetable() const;
   Mode main_mode() const;  // the mode of predictions and timetables: training if the plan has it
-  bool gathers() const { return config.shard == "parameters"; }
+  bool gathers() const { return config.gathers(); }
   bool asynchronous() const { return config.segment > 0; }
   // Micro-batches of one update of a segment; 0: the step has at most one update.
   int32_t per_update(Mode m, bool update) const {

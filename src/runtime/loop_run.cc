@@ -124,7 +124,7 @@ bool LoopRun::may_begin(const Step& next) const {
 // deliveries wait until those of the step before it have been read.
 bool LoopRun::may_overlap(const Step& next) const {
   const auto whole = [](const Step& step) { return !step.save && step.fed == 0; };
-  return whole(next) && next.mode == mode_ && can_overlap(*plan_, mode_) &&
+  return whole(next) && next.mode == mode_ && plan_->config.can_overlap(mode_) &&
          (running_.empty() || whole(*running_.front()));
 }
 

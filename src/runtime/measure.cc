@@ -94,7 +94,7 @@ class Measure {
     for (size_t j = 0; j < program.jobs.size(); ++j) {
       const Job& job = program.jobs[j];
       now_.clear();
-      draw_inputs(program, job);
+      draw_inputs(program, job, number);
       WEFT_TRY(worker_.run({.step = step, .job = static_cast<int32_t>(j)}));
       if (job.kind != JobKind::action) {
         update += worker_.last_time().end - worker_.last_time().begin;
@@ -108,13 +108,13 @@ class Measure {
   }
 
   // Those that the job waits for.
-  void draw_inputs(const RankProgram& program, const Job& job) {
+  void draw_inputs(const RankProgram& program, const Job& job, uint64_t sequence) {
     if (job.kind != JobKind::action) return;
     const ModePlan& mode = plan_->mode(mode_);
     for (const int32_t e : program.programs[static_cast<size_t>(job.program)].waits)
       if (const Edge& edge = mode.edges[static_cast<size_t>(e)]; edge.kind == EdgeKind::feed)
         draw(*plan_->model, mode.graph.tensors[static_cast<size_t>(edge.tensor)].node,
-             worker_.landing(mode_, e, job.micro_batch, 0));
+             worker_.landing(mode_, e, job.micro_batch, 0, sequence));
   }
 
   Measured collect(const RankProgram& program) {

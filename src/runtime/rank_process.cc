@@ -191,11 +191,11 @@ Result<std::span<const std::byte>> RankProcess::outgoing(const MessageAt& at) {
 }
 
 Result<std::span<std::byte>> RankProcess::landing(const MessageAt& at) {
-  return worker_.landing(at.mode, at.edge, at.micro_batch, at.variant);
+  return worker_.landing(at.mode, at.edge, at.micro_batch, at.variant, at.sequence);
 }
 
 double RankProcess::loss(const MessageAt& at) {
-  const auto bytes = worker_.landing(at.mode, at.edge, at.micro_batch, at.variant);
+  const auto bytes = worker_.landing(at.mode, at.edge, at.micro_batch, at.variant, at.sequence);
   return *reinterpret_cast<const double*>(bytes.data());
 }
 

@@ -126,9 +126,10 @@ void Worker::expect_values() {
   if (plan_->gathers() || plan_->asynchronous()) initial_.draw_all();
 }
 
-void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_batch) const {
+void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_batch,
+                 uint64_t sequence) const {
   if (!place) return nullptr;
-  return arena_.data() + program.rings[static_cast<size_t>(place.ring)].at(micro_batch) +
+  return arena_.data() + program.rings[static_cast<size_t>(place.ring)].at(micro_batch, sequence) +
          place.offset;
 }
 
@@ -147,15 +148,15 @@ std::span<const std::byte> Worker::input(const StepDescriptor& step, int32_t edg
 std::span<const std::byte> Worker::outgoing(Mode mode, int32_t edge, int32_t micro_batch,
                                             int32_t variant) {
   const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
-  return {static_cast<std::byte*>(at(program(mode), e.outgoing, micro_batch)) +
+  return {static_cast<std::byte*>(at(program(mode), e.outgoing, micro_batch, 0)) +
               version_of(e, micro_batch),
           e.desc[static_cast<size_t>(variant)].bytes()};
 }
 
-std::span<std::byte> Worker::landing(Mode mode, int32_t edge, int32_t micro_batch,
-                                     int32_t variant) {
+std::span<std::byte> Worker::landing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant,
+                                     uint64_t sequence) {
   const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
-  return {static_cast<std::byte*>(at(program(mode), e.landing, micro_batch)) +
+  return {static_cast<std::byte*>(at(program(mode), e.landing, micro_batch, sequence)) +
               version_of(e, micro_batch),
           e.desc[static_cast<size_t>(variant)].bytes()};
 }
@@ -163,7 +164,7 @@ std::span<std::byte> Worker::landing(Mode mode, int32_t edge, int32_t micro_batc
 View Worker::delivered(const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
   const int32_t v = variant_of(step, micro_batch);
   edge = delivered_by(plan_->mode(step.mode), edge, micro_batch);
-  return {landing(step.mode, edge, micro_batch, v).data(),
+  return {landing(step.mode, edge, micro_batch, v, step.sequence).data(),
           plan_->mode(step.mode).edges[static_cast<size_t>(edge)].desc[static_cast<size_t>(v)]};
 }
 
@@ -215,6 +216,7 @@ Status Worker::run(const WorkerTask& task) {
     return {};
   }
   const Job& job = program(task.step.mode).jobs[static_cast<size_t>(task.job)];
+  sequence_ = task.step.sequence;
   initial_.draw_all();
   take_feeds(task.step, job);
   last_time_.begin = monotonic_ns();
@@ -277,8 +279,8 @@ void Worker::copy(const StepDescriptor& step, int32_t edge, int32_t micro_batch)
   const auto from = e.kind == EdgeKind::feed
                         ? input(step, edge, micro_batch)
                         : sender->outgoing(step.mode, edge, micro_batch, variant);
-  copy_bytes(tiles_, receiver->landing(step.mode, edge, micro_batch, variant).data(), from.data(),
-             from.size());
+  copy_bytes(tiles_, receiver->landing(step.mode, edge, micro_batch, variant, step.sequence).data(),
+             from.data(), from.size());
 }
 
 Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job) {

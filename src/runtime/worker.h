@@ -68,7 +68,8 @@ class Worker {
   // The source of another message, or the destination, and its length.
   std::span<const std::byte> outgoing(Mode mode, int32_t edge, int32_t micro_batch,
                                       int32_t variant);
-  std::span<std::byte> landing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant);
+  std::span<std::byte> landing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant,
+                               uint64_t sequence);
 
   View delivered(const StepDescriptor& step, int32_t edge, int32_t micro_batch);  // rank 0
 
@@ -108,7 +109,12 @@ class Worker {
     return plan_->mode(mode).ranks[static_cast<size_t>(rank_)];
   }
   int64_t version_of(const Edge& edge, int32_t update) const;
-  void* at(const RankProgram& program, const Place& place, int32_t micro_batch) const;
+  void* at(const RankProgram& program, const Place& place, int32_t micro_batch,
+           uint64_t sequence) const;
+  // Of the step of the running job.
+  void* at(const RankProgram& program, const Place& place, int32_t micro_batch) const {
+    return at(program, place, micro_batch, sequence_);
+  }
   void take_feeds(const StepDescriptor& step, const Job& job);
   void deliver(const StepDescriptor& step, const Job& job);
   void copy(const StepDescriptor& step, int32_t edge, int32_t micro_batch);
@@ -191,6 +197,7 @@ class Worker {
   // By place and depth, of accumulators whose calls note rows: see rows_at().
   std::map<int64_t, std::vector<RowSet>> rows_;
   std::span<Worker* const> local_;
+  uint64_t sequence_ = 0;  // of the step of the running job
   std::mutex feed_mutex_;  // batches_: held while a job copies from one
   std::array<const Batch*, kStepsAtOnce> batches_ = {};  // by sequence
   // By place: whether the packed copy of a weight is that of its value.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/text.h"
 
@@ -16,7 +17,8 @@ struct SimMesh::Rank final : RankNodeEffects {
         worker(owner.plan_, self),
         node(owner.plan_, self, identity, *this, owner.settings_.times) {}
 
-  using Key = std::pair<int32_t, int32_t>;  // edge, micro-batch
+  using Key = std::tuple<uint64_t, int32_t, int32_t>;  // step, edge, micro-batch
+  static Key key_of(const MessageAt& at) { return {at.sequence, at.edge, at.micro_batch}; }
   static std::span<std::byte> bytes_of(Digest& digest) {
     return std::as_writable_bytes(std::span(&digest, 1));
   }
@@ -37,21 +39,21 @@ struct SimMesh::Rank final : RankNodeEffects {
     mesh.jobs_.push_back(job);
   }
   Result<std::span<const std::byte>> outgoing(const MessageAt& at) override {
-    Digest& value = out[{at.edge, at.micro_batch}];
+    Digest& value = out[key_of(at)];
     WEFT_TRY_ASSIGN(value, worker.outgoing(mesh.step(at.sequence), at.edge, at.micro_batch));
     return std::span<const std::byte>(bytes_of(value));
   }
   Result<std::span<std::byte>> landing(const MessageAt& at) override {
-    return bytes_of(in[{at.edge, at.micro_batch}]);
+    return bytes_of(in[key_of(at)]);
   }
   Status landed(const MessageAt& at) override {
-    Digest& value = in[{at.edge, at.micro_batch}];
+    Digest& value = in[key_of(at)];
     if (edge(at).from_rank == rank) {
       WEFT_TRY_ASSIGN(value, worker.outgoing(mesh.step(at.sequence), at.edge, at.micro_batch));
     }
     return worker.land(mesh.step(at.sequence), at.edge, at.micro_batch, value);
   }
-  double loss(const MessageAt& at) override { return as_number(in[{at.edge, at.micro_batch}]); }
+  double loss(const MessageAt& at) override { return as_number(in[key_of(at)]); }
   void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header,
             std::span<const std::byte> payload, uint64_t token) override {
     mesh.network_.send(rank, peer, lane, header, payload, token, mesh.now_);

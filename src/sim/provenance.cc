@@ -104,9 +104,9 @@ DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank)
   squares_.resize(owned_ * static_cast<size_t>(std::max(plan_->config.segment, 1)));
 }
 
-int64_t DigestWorker::address(const RankProgram& program, const Place& place,
-                              int32_t micro_batch) const {
-  return program.rings[static_cast<size_t>(place.ring)].at(micro_batch) + place.offset;
+int64_t DigestWorker::address(const RankProgram& program, const Place& place, int32_t micro_batch,
+                              uint64_t sequence) const {
+  return program.rings[static_cast<size_t>(place.ring)].at(micro_batch, sequence) + place.offset;
 }
 
 Result<Digest> DigestWorker::read(int64_t address, int64_t bytes, const std::string& what) const {
@@ -162,14 +162,16 @@ Result<Digest> DigestWorker::outgoing(const StepDescriptor& step, int32_t edge,
   if (e.kind == EdgeKind::feed)
     return Provenance::fed(plan_->mode(step.mode).graph.tensors[static_cast<size_t>(e.tensor)].node,
                            step, micro_batch);
-  return read(address(program(step.mode), e.outgoing, micro_batch) + version_of(e, micro_batch),
+  return read(address(program(step.mode), e.outgoing, micro_batch, step.sequence) +
+                  version_of(e, micro_batch),
               edge_bytes(e, step, micro_batch), "a message");
 }
 
 Status DigestWorker::land(const StepDescriptor& step, int32_t edge, int32_t micro_batch,
                           const Digest& value) {
   const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
-  write(address(program(step.mode), e.landing, micro_batch) + version_of(e, micro_batch),
+  write(address(program(step.mode), e.landing, micro_batch, step.sequence) +
+            version_of(e, micro_batch),
         edge_bytes(e, step, micro_batch), value);
   return {};
 }
@@ -177,8 +179,8 @@ Status DigestWorker::land(const StepDescriptor& step, int32_t edge, int32_t micr
 Result<Digest> DigestWorker::landed(const StepDescriptor& step, int32_t edge,
                                     int32_t micro_batch) const {
   const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
-  return read(address(program(step.mode), e.landing, micro_batch), edge_bytes(e, step, micro_batch),
-              "a delivery");
+  return read(address(program(step.mode), e.landing, micro_batch, step.sequence),
+              edge_bytes(e, step, micro_batch), "a delivery");
 }
 
 Status DigestWorker::read_sinks(const StepDescriptor& step, int32_t micro_batch,
@@ -242,7 +244,7 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
   Status status;
   auto take = [&](const PlacedOperand& o, int64_t offset = 0) {
     if (!o.place || !status.ok()) return;
-    auto digest = read(address(program, o.place, micro_batch) + offset,
+    auto digest = read(address(program, o.place, micro_batch, step.sequence) + offset,
                        static_cast<int64_t>(o.desc[variant].bytes()), name);
     if (digest.ok())
       operands.push_back(digest.take());
@@ -251,8 +253,8 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
   };
   auto put = [&](const PlacedOperand& o, const Digest& digest) {
     if (o.place)
-      write(address(program, o.place, micro_batch), static_cast<int64_t>(o.desc[variant].bytes()),
-            digest);
+      write(address(program, o.place, micro_batch, step.sequence),
+            static_cast<int64_t>(o.desc[variant].bytes()), digest);
   };
   for (const PlacedOperand& o : call.in) take(o);
   if (call.kind == CallKind::add) {
@@ -284,7 +286,7 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
   const int64_t scratch = static_cast<int64_t>(
       plan_->model->infer(call.node, plan_->samples(static_cast<int32_t>(variant))).scratch);
   if (call.scratch && scratch > 0)
-    write(address(program, call.scratch, micro_batch), scratch, made);
+    write(address(program, call.scratch, micro_batch, step.sequence), scratch, made);
   if (call.kind == CallKind::forward) {
     put(call.out, Provenance::result(made, 0));
     for (size_t k = 0; k < call.stash.size(); ++k)

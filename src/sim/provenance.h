@@ -66,7 +66,8 @@ class DigestWorker {
     return plan_->mode(mode).ranks[static_cast<size_t>(rank_)];
   }
   int64_t version_of(const Edge& edge, int32_t update) const;
-  int64_t address(const RankProgram& program, const Place& place, int32_t micro_batch) const;
+  int64_t address(const RankProgram& program, const Place& place, int32_t micro_batch,
+                  uint64_t sequence) const;
   Result<Digest> read(int64_t address, int64_t bytes, const std::string& what) const;
   void write(int64_t address, int64_t bytes, const Digest& digest);
   Status run_action(const StepDescriptor& step, const RankProgram& program, const Job& job);

@@ -88,7 +88,7 @@ class Hand final : public LocalRanks::Driver {
     for (int32_t e : program.programs[static_cast<size_t>(job.program)].posts) {
       const auto from = ranks->worker(rank).outgoing(Mode::train, e, job.micro_batch, 0);
       const int32_t to = mode.edges[static_cast<size_t>(e)].to_rank;
-      const auto at = ranks->worker(to).landing(Mode::train, e, job.micro_batch, 0);
+      const auto at = ranks->worker(to).landing(Mode::train, e, job.micro_batch, 0, 0);
       EXPECT_TRUE(std::equal(from.begin(), from.end(), at.begin(), at.end()));
       ++delivered;
     }
@@ -148,7 +148,7 @@ TEST(RanksOfAProcess, DoNotReadTheBatchOfAStepThatHasFailed) {
   });
   ASSERT_NE(feed, mode.edges.end());
   const auto place = hand.ranks->worker(0).landing(
-      Mode::train, static_cast<int32_t>(feed - mode.edges.begin()), 0, 0);
+      Mode::train, static_cast<int32_t>(feed - mode.edges.begin()), 0, 0, 0);
   const auto is_untouched = [&] {
     return std::all_of(place.begin(), place.end(), [](std::byte b) { return b == std::byte{0}; });
   };
@@ -160,7 +160,7 @@ TEST(RanksOfAProcess, DoNotReadTheBatchOfAStepThatHasFailed) {
 
   Hand sound(hand.plan);
   const auto found = sound.ranks->worker(0).landing(
-      Mode::train, static_cast<int32_t>(feed - mode.edges.begin()), 0, 0);
+      Mode::train, static_cast<int32_t>(feed - mode.edges.begin()), 0, 0, 0);
   for (const WorkerTask& task : tasks) (void)sound.ranks->worker(0).run(task);
   EXPECT_FALSE(std::all_of(found.begin(), found.end(), [](std::byte b) {
     return b == std::byte{0};

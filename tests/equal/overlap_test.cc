@@ -34,7 +34,8 @@ class Scene {
   // and true stops them. False: stopped, or they did not end.
   bool steps(size_t count, const std::function<bool()>& between = {}) {
     Mode mode = rng_() % 2 ? Mode::eval : Mode::infer;
-    if (!case_.plan->mode(mode).present || !can_overlap(*case_.plan, mode)) mode = Mode::train;
+    if (!case_.plan->mode(mode).present || !case_.plan->config.can_overlap(mode))
+      mode = Mode::train;
     const size_t before = made_.size(), end = before + count;
     size_t compared = before;
     bool read = true;

@@ -86,8 +86,8 @@ TEST(Answer, ToAHashIsTheDigestOfTheWholeTensor) {
 class Unheard final : public Effects {
  public:
   void run(int32_t, bool) override {}
-  void post(int32_t, int32_t, bool) override {}
-  void grant(int32_t, int32_t) override {}
+  void post(const StepDescriptor&, int32_t, int32_t, bool) override {}
+  void grant(const StepDescriptor&, int32_t, int32_t) override {}
   void control(int32_t, const Control&) override {}
 };
 
@@ -110,10 +110,10 @@ TEST(Step, WithAShortMicroBatchThatThePlanHasNotIsRefused) {
 class Fed final : public ControllerEffects {
  public:
   void run(int32_t, bool) override {}
-  void post(int32_t edge, int32_t micro_batch, bool) override {
+  void post(const StepDescriptor&, int32_t edge, int32_t micro_batch, bool) override {
     sent.emplace_back(edge, micro_batch);
   }
-  void grant(int32_t, int32_t) override {}
+  void grant(const StepDescriptor&, int32_t, int32_t) override {}
   void control(int32_t, const Control&) override {}
   void micro_batch(int32_t) override {}
   void step_done(const StepResult&) override {}
