@@ -708,7 +708,7 @@ typedef struct weft_plan_info {
   const char *schedule;       /**< its name; "written" for a written schedule. Borrowed: valid as long as the plan */
   uint32_t warm_up;           /**< 1f1b: forward actions ahead per later rank; else 0 */
   uint32_t group;             /**< 1f1b-delayed-w: micro-batches whose weight gradients follow one another; else 0 */
-  int64_t trained;            /**< elements of the parameters that are not frozen */
+  int64_t trained;            /**< elements of the parameters that are neither frozen nor moving averages */
 } weft_plan_info;
 
 /** Describes a plan. Thread: any. */

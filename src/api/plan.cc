@@ -138,7 +138,7 @@ weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
     if (config.schedule_text.empty() && config.schedule == "1f1b-delayed-w")
       full.group = static_cast<uint32_t>(config.group > 0 ? config.group : kDelayedGroup);
     for (const Param& param : plan->plan->whole->params())
-      if (!param.training.frozen) full.trained += param.shape.elements();
+      if (param.has_gradient()) full.trained += param.shape.elements();
     fill_result(info, full);
     return {};
   });

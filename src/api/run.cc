@@ -84,10 +84,14 @@ Result<Access> access(const weft_run& run, const char* name, weft_part part,
   const ParamId id = plan.whole->find_param(name);
   if (id < 0) return Status(Code::not_found, cat("the model has no parameter '", name, "'"));
   WEFT_TRY_ASSIGN(const Part inner, part_of(plan, part));
-  if (inner != Part::value && plan.whole->param(id).training.frozen)
+  const Param& param = plan.whole->param(id);
+  if (inner != Part::value && param.training.frozen)
     return Status(Code::not_found, cat("parameter '", name, "' is frozen in this run, and has ",
                                        "neither a gradient nor optimizer state"));
-  const Desc expected{DType::f32, plan.whole->param(id).shape};
+  if (inner != Part::value && inner != Part::grad && !param.has_gradient())
+    return Status(Code::not_found, cat("parameter '", name, "' is a moving average, and has no ",
+                                       "optimizer state"));
+  const Desc expected{DType::f32, param.shape};
   if (!(tensor.desc == expected))
     return Status(Code::invalid, cat("parameter '", name, "' is ", expected.text(), ", the tensor ",
                                      tensor.desc.text()));

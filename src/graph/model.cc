@@ -248,7 +248,6 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   made.op = op;
   made.in.assign(in.begin(), in.end());
   made.weights.assign(weights.begin(), weights.end());
-  made.needs_grad = has_gradient(made);
   for (size_t i = 0; i < in.size(); ++i)
     nodes_[static_cast<size_t>(in[i])].uses.push_back({id, static_cast<int>(i)});
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -261,6 +260,7 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
     param.uses.push_back({id, static_cast<int>(i), sum});
   }
   if (op->is_loss()) loss_ = id;
+  made.needs_grad = has_gradient(made);
   nodes_.push_back(std::move(made));
   set_shard(id, origin.shard);
   return id;
@@ -271,7 +271,7 @@ bool Model::has_gradient(const Node& made) const {
   for (size_t i = 0; i < made.in.size(); ++i)
     if (node(made.in[i]).needs_grad && made.op->differentiable(static_cast<int>(i))) return true;
   return std::any_of(made.weights.begin(), made.weights.end(),
-                     [this](ParamId w) { return !param(w).training.frozen; });
+                     [this](ParamId w) { return param(w).has_gradient(); });
 }
 
 void Model::set_training(std::span<const Training> of_whole) {

@@ -61,6 +61,8 @@ struct Param {
   Training training = {};
 
   Desc desc() const { return {DType::f32, local}; }
+  // Whether an optimizer moves it by a gradient. A moving average has none.
+  bool has_gradient() const { return !training.frozen && average == 0; }
   int32_t sum_of(NodeId node, int port) const;  // of that use
   NodeId first_node(int32_t sum) const;         // of its uses
 };
@@ -82,7 +84,7 @@ struct Node {
   bool batched = false;
   bool batched_stash = false;  // of an op of the caller: the stash grows with the samples
   bool wants_grad = false;     // inputs: the caller reads its gradient
-  bool needs_grad = false;     // a gradient flows into its output
+  bool needs_grad = false;     // a gradient flows into its output, if the loss depends on it
   bool f32 = false;            // with precision bf16, too: see stored_as()
   int32_t shard = 0;  // the shard of a model that is cut into shards. Does not affect arithmetic
   std::vector<AxisCut> cuts = {};  // of an input or a delivered output, ascending by dimension

@@ -67,8 +67,8 @@ struct StepCall {
                                   // use first; join: in order
   TensorId out = -1;  // forward, add, join: written; input_grad, weight_grad: read, or -1
   std::vector<TensorId> stash = {};  // forward: written; else read or empty
-  TensorId dout = -1;                // -1: a loss
-  std::vector<TensorId> din = {};    // input_grad: per input port, -1 if no gradient is needed
+  TensorId dout = -1;  // -1: a loss, or what adds to a moving average and has no gradient
+  std::vector<TensorId> din = {};  // input_grad: per input port, -1 if no gradient is needed
 };
 
 struct StepGraph {

@@ -154,7 +154,8 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
                              .local = here,
                              .count = here ? stack_of(config.gradient_groups / config.data) : 1});
     }
-  for (int s = 0; out.updated && s < slots(config.optim); ++s)
+  const int states = model.param(param).has_gradient() ? slots(config.optim) : 0;
+  for (int s = 0; out.updated && s < states; ++s)
     out.tensors.push_back({.role = Role::state, .desc = desc});
   if (owned)
     out.tensors.push_back(

@@ -30,7 +30,7 @@ std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples) {
 }
 
 void drop_frozen(const Model& model, std::vector<NodeTimes>& times) {
-  const auto frozen = [&model](ParamId p) { return model.param(p).training.frozen; };
+  const auto has_gradient = [&model](ParamId p) { return model.param(p).has_gradient(); };
   const std::vector<Param>& params = model.params();
   if (std::none_of(params.begin(), params.end(),
                    [](const Param& param) { return param.training.frozen; }))
@@ -40,7 +40,7 @@ void drop_frozen(const Model& model, std::vector<NodeTimes>& times) {
     if (std::none_of(node.in.begin(), node.in.end(),
                      [&model](NodeId from) { return model.node(from).needs_grad; }))
       times[id].input = 0;
-    if (std::all_of(node.weights.begin(), node.weights.end(), frozen))
+    if (std::none_of(node.weights.begin(), node.weights.end(), has_gradient))
       times[id].weight = times[id].weight_together = 0;
   }
 }

@@ -136,14 +136,15 @@ Status check_state(const Plan& plan, const Checkpoint& checkpoint) {
   return {};
 }
 
-// The optimizer state without that of parameters that the plan freezes.
+// The optimizer state without that of parameters that the plan freezes, and of moving averages,
+// for which earlier versions stored zeros.
 std::vector<TensorSpec> state_to_load(const Plan& plan, const Checkpoint& checkpoint) {
-  Names frozen;
+  Names unused;
   for (const Param& param : plan.whole->params())
-    for (int slot = 0; param.training.frozen && slot < state_slots(plan); ++slot)
-      frozen.insert(optimizer_tensor_name(param.name, slot_name(plan.config.optim, slot)));
+    for (int slot = 0; !param.has_gradient() && slot < state_slots(plan); ++slot)
+      unused.insert(optimizer_tensor_name(param.name, slot_name(plan.config.optim, slot)));
   std::vector<TensorSpec> out = checkpoint.optimizer();
-  std::erase_if(out, [&](const TensorSpec& tensor) { return frozen.contains(tensor.name); });
+  std::erase_if(out, [&](const TensorSpec& tensor) { return unused.contains(tensor.name); });
   return out;
 }
 

@@ -236,7 +236,7 @@ void SequentialReference::update(uint64_t step, double scale) {
 
 void SequentialReference::update(ParamId param, uint64_t step, double scale) {
   const auto p = static_cast<size_t>(param);
-  const bool keeps_state = slots(optim_) > 0;
+  const bool keeps_state = model_.params()[p].has_gradient() && slots(optim_) > 0;
   weights_[p] = Provenance::update(weights_[p], grads_[p],
                                    keeps_state ? state_[p] : Provenance::cleared(), step, scale);
   state_[p] = Provenance::result(weights_[p], 1);

@@ -259,6 +259,62 @@ TEST(RunningMoments, LeaveOutAnUpdateIfTheyAreNotFinite) {
   }
 }
 
+TEST(RunningMoments, HaveNoOptimizerStateAndAreNotTrained) {
+  const PlanPtr plan = new_plan(model_with_batch_norm(), config_of(1));
+  weft_plan_info info = sized<weft_plan_info>();
+  ASSERT_EQ(weft_plan_describe(plan.get(), &info), WEFT_OK);
+  EXPECT_EQ(info.trained, (kIn + 1) * kWidth + 2 * kWidth + (kWidth + 1) * kOut);
+  const RunPtr run = start(plan);
+  make(run, Batch(0));
+  const TensorPtr state = zeros({kWidth});
+  Error err;
+  EXPECT_EQ(weft_run_read(run.get(), "norm.bias", WEFT_EXP_AVG, state.get(), &err), WEFT_OK);
+  expect_error(weft_run_read(run.get(), "norm.running_mean", WEFT_EXP_AVG, state.get(), &err), err,
+               WEFT_ENOENT,
+               {"parameter 'norm.running_mean' is a moving average, and has no optimizer state"});
+}
+
+// x [6] -> linear [8], and the parameters of the norm as biases.
+ModelPtr model_without_batch_norm() {
+  ModelPtr model = new_model();
+  const weft_value x = add_input(model, "x", {1, kIn}), y = add_input(model, "y", {1, kOut});
+  weft_value h = add_linear(model, "a", x, kWidth);
+  const weft_desc shape = desc({kWidth});
+  for (const char* name : {"norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"}) {
+    Error err;
+    weft_param param = {};
+    EXPECT_EQ(weft_model_add_param(model.get(), name, &shape, WEFT_INIT_CONSTANT, 1, &param, &err),
+              WEFT_OK)
+        << err.text;
+    weft_node_config add = defaults(weft_node_config_init);
+    add.op = "add";
+    add.inputs = &h;
+    add.n_inputs = 1;
+    add.params = &param;
+    add.n_params = 1;
+    EXPECT_EQ(weft_model_add_node(model.get(), &add, &h, &err), WEFT_OK) << err.text;
+  }
+  add_node(model, "mse", {add_linear(model, "b", h, kOut), y});
+  return model;
+}
+
+// Earlier versions stored zeros for the running moments.
+TEST(RunningMoments, AreLoadedFromCheckpointsThatHaveOptimizerStateOfThem) {
+  const Directory directory;
+  const RunPtr old = start(model_without_batch_norm(), config_of(1));
+  make(old, Batch(0));
+  Error err;
+  weft_save_config to = defaults(weft_save_config_init);
+  to.directory = directory.path.c_str();
+  ASSERT_EQ(weft_run_save(old.get(), &to, &err), WEFT_OK) << err.text;
+  const CheckpointPtr saved = open_checkpoint(directory.path);
+  const RunPtr run = start(model_with_batch_norm(), config_of(1));
+  ASSERT_EQ(weft_run_load(run.get(), saved.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(digest(run), digest(old));
+  for (const weft_part part : {WEFT_VALUE, WEFT_EXP_AVG, WEFT_EXP_AVG_SQ})
+    EXPECT_EQ(read(run, "norm.bias", part, {kWidth}), read(old, "norm.bias", part, {kWidth}));
+}
+
 TEST(RunningMoments, NeedTwoRows) {
   const ModelPtr model = model_with_batch_norm();
   const auto refused = [&](uint32_t size, uint32_t short_size) {

@@ -532,7 +532,7 @@ class PlanInfo(NamedTuple):
     group: int
     """1f1b-delayed-w: micro-batches whose weight gradients follow one another; else 0"""
     trained: int
-    """Elements of the parameters that are not frozen"""
+    """Elements of the parameters that are neither frozen nor moving averages"""
 
 
 class PredictionInfo(NamedTuple):

@@ -809,7 +809,7 @@ pub struct weft_plan_info {
     pub warm_up: u32,
     /// 1f1b-delayed-w: micro-batches whose weight gradients follow one another; else 0
     pub group: u32,
-    /// elements of the parameters that are not frozen
+    /// elements of the parameters that are neither frozen nor moving averages
     pub trained: i64,
 }
 
