@@ -6,15 +6,22 @@
 
 namespace weft::cli {
 
+namespace {
+
+// Whether a NaN has a sign depends on the processor.
+double printed(double value) { return std::isnan(value) ? std::fabs(value) : value; }
+
+}  // namespace
+
 std::string fixed_text(double value, int digits) {
   char buffer[64];
-  std::snprintf(buffer, sizeof buffer, "%.*f", digits, value);
+  std::snprintf(buffer, sizeof buffer, "%.*f", digits, printed(value));
   return buffer;
 }
 
 std::string short_text(double value) {
   char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.3g", value);
+  std::snprintf(buffer, sizeof buffer, "%.3g", printed(value));
   return buffer;
 }
 
