@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
 
 #include "cli/files.h"
 #include "cli/signals.h"
@@ -17,8 +19,12 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 20;
 
+// A path that leads nowhere, or that this user may not use, is a wrong input.
 Outcome failure(const std::string& path, const char* what, int error) {
-  return {kBadInput, "'" + path + "': cannot be " + what + ": " + reason(error), ""};
+  const int wrong[] = {EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM, EROFS};
+  const bool is_wrong = std::find(std::begin(wrong), std::end(wrong), error) != std::end(wrong);
+  return {is_wrong ? kBadInput : kFailed,
+          "'" + path + "': cannot be " + what + ": " + reason(error), ""};
 }
 
 // Up to the end of the file.

@@ -46,6 +46,13 @@ class Keys(Case):
             file.write("no key\n")
         self.fails(3, "does not contain a secret key", "key", self.path("none"))
 
+    def test_a_key_that_cannot_be_written_is_no_wrong_input(self):
+        path = self.path("key")
+        done = subprocess.run(["sh", "-c", 'ulimit -f 0; trap "" XFSZ; exec "$@"', "sh", WEFT, "key", path], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, f"weft: key: '{path}': cannot be written: file too large\n"))
+        self.assertFalse(os.path.exists(path), "a part of the key is left")
+        self.fails(3, "cannot be made: no such file or directory", "key", os.path.join(path, "key"))
+
     def test_the_permission_to_join_stands_in_no_words_of_a_command(self):
         path = self.path("join")
         process, said = self.start("--join-file", path)
