@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,10 @@ namespace {
 // Of the only standard output of this process.
 bool g_closed = false, g_failed = false;
 
+// Whether standard output is a terminal that was closed. Writes to it fail before the signal
+// arrives.
+bool has_hung_up() { return isatty(STDOUT_FILENO) == 0 && errno == EIO; }
+
 bool is_terminal() {
   const char* term = std::getenv("TERM");
   return isatty(STDERR_FILENO) == 1 && term && std::string_view(term) != "dumb";
@@ -29,6 +34,7 @@ bool print_text(std::string_view text) {
   if (g_closed || g_failed) return false;
   if (write_all(STDOUT_FILENO, text)) return true;
   (errno == EPIPE ? g_closed : g_failed) = true;
+  if (has_hung_up()) std::raise(SIGHUP);
   return false;
 }
 

@@ -63,7 +63,9 @@ void Report::stopping(int signal, bool computes_step) {
   stopping_ = true;
   if (o_.quiet) return;
   progress_.clear();
-  const std::string again = signal == SIGINT ? "^C again" : "the same signal again";
+  const std::string again = signal == SIGINT   ? "^C again"
+                            : signal == SIGHUP ? "SIGTERM"
+                                               : "the same signal again";
   const double left = step_seconds() - elapsed();
   const std::string what = computes_step ? current_steps() : "what was begun";
   complain("train", "finishing " + what +

@@ -22,7 +22,8 @@ volatile std::sig_atomic_t g_grace = 0;  // seconds
 std::atomic<const char*> g_answer = nullptr;
 
 extern "C" void on_signal(int number) {
-  if (g_signal) _exit(128 + number);
+  if (g_signal && number != SIGHUP) _exit(128 + number);
+  if (g_signal) return;
   g_signal = number;
   const char* answer = g_answer;
   if (answer && !g_mesh.load()) {

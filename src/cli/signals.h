@@ -1,5 +1,5 @@
 // SIGINT, SIGTERM and SIGHUP: the first signal asks to stop after the step, the second stops at
-// once.
+// once, unless it is SIGHUP: the shell and the kernel both send one when a terminal hangs up.
 #pragma once
 
 #include <span>

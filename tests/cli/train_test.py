@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """weft train: the same bits over ranks, schedules and threads, resumed or not; what it prints; what it does when it is stopped."""
+import fcntl
 import json
 import math
 import os
@@ -9,6 +10,8 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
+import termios
 import unittest
 
 from weft import Case, DRAWN, STEP_LINE, TINY, TINY_STEP, WEFT, last_line, lines, run, tensors_of, until, write_file
@@ -211,6 +214,40 @@ class Train(Case):
                 self.assertEqual(latest.read().strip(), f"step-{done['steps']:08d}")
             more = self.train("--resume", directory, "--steps", done["steps"] + 1, "--in-process")[1]
             self.assertEqual(more["digest"], self.train(TINY, *TINY_STEP, "--steps", done["steps"] + 1)[1]["digest"])
+
+    def test_a_terminal_that_hangs_up_is_a_hangup(self):
+        def own_terminal():
+            os.setsid()
+            fcntl.ioctl(side, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+        main, side = pty.openpty()
+        process = subprocess.Popen([WEFT, "train", TINY, *TINY_STEP, "--steps", "1000000", "--json", "--checkpoint", self.path("ck")], stdout=side,
+                                   stderr=subprocess.PIPE, text=True, preexec_fn=own_terminal)
+        os.close(side)
+        seen = ""
+        while STEP_LINE not in seen:
+            seen += os.read(main, 4096).decode()
+        os.close(main)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 129, err)
+        self.assertRegex(err, r"stopped after step \d+\ncontinue with: ")
+        self.assertTrue(os.path.exists(self.path("ck") + "/latest"))
+
+    def test_a_second_hangup_does_not_stop_what_the_first_lets_finish(self):
+        said = ""
+        while "finishing step" not in said:  # the signal arrived during a step, not between two
+            directory = tempfile.mkdtemp(dir=self.path("."))
+            process = subprocess.Popen([WEFT, "train", TINY, *DRAWN, "--in-process", "--micro-batches", "2000", "--steps", "1000000", "--checkpoint", directory],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                       preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+            self.addCleanup(process.stderr.close)
+            until(process.stderr, "step 1/")
+            process.send_signal(signal.SIGHUP)
+            said = until(process.stderr, "; SIGTERM stops now")
+            process.send_signal(signal.SIGHUP)
+            self.assertEqual(process.wait(timeout=60), 129)
+            self.assertTrue(os.path.exists(directory + "/latest"))
 
     def test_an_interrupt_says_what_is_not_saved(self):
         self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"))
