@@ -132,6 +132,18 @@ class Exceptions(ProcessTest):
         with plan_with(Raises()).run() as run, self.assertRaisesRegex(weft.CallbackError, "Silent"):
             run.train(*sine())
 
+    def test_a_text_with_a_nul_and_a_long_text(self):
+        class Raises(Square):
+            def __init__(self, text):
+                self.text = text
+
+            def forward(self, call):
+                raise ValueError(self.text)
+
+        for text, expected in (("before\0after", r"ValueError: before\\x00after$"), ("-" + "\u00fc" * 400, "ValueError: -\u00fc{243}$")):
+            with self.subTest(text=text), plan_with(Raises(text)).run() as run, self.assertRaisesRegex(weft.CallbackError, expected):
+                run.train(*sine())
+
     def test_an_exception_in_shape(self):
         with self.assertRaisesRegex(weft.CallbackError, "the reason") as caught:
             plan_with(Fails("shape"))

@@ -113,7 +113,9 @@ class Registered:
                     text = f"{type(failure).__name__}: {failure}"
                 except Exception:   # of its __str__
                     text = type(failure).__name__
-                call.contents.err.contents.text = text.encode(errors="replace")[:500]
+                # A NUL would end the text, and half a character would be shown as bytes.
+                shown = text.replace("\0", "\\x00").encode(errors="replace")[:500].decode(errors="ignore")
+                call.contents.err.contents.text = shown.encode()
                 return 1
 
         made = getattr(_raw, "weft_op_" + field)(function)

@@ -270,6 +270,7 @@ unsafe fn write_text(err: *mut sys::weft_error, text: &str) {
     if err.is_null() {
         return;
     }
+    let text = text.replace('\0', "\\x00"); // a NUL would end it
     let most = (*err).text.len() - 1;
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let bytes = slice(text.as_ptr().cast(), end);

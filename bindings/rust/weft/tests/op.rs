@@ -94,6 +94,8 @@ fn a_failure_and_a_panic_end_the_run_with_their_text() {
     let error = failure_of(|| panic!("scale {} broke", 7));
     assert_eq!(error.status(), Status::User);
     assert!(error.text().contains("panicked: scale 7 broke"), "{error}");
+    let error = failure_of(|| Err("before\0after".into()));
+    assert!(error.text().contains("before\\x00after"), "{error}");
     let error = failure_of(|| Err("ü".repeat(400).into()));
     assert_eq!(error.status(), Status::User, "a long text is cut");
 }
