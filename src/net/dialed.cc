@@ -15,6 +15,8 @@ namespace weft {
 namespace {
 
 constexpr int64_t kNotYet = -1, kKeyPatienceMs = 5000;
+// A listener that closes connections is tried at first every 50 to 100 ms, then every 0.5 to 1 s.
+constexpr int kQuickTries = 4, kSlowTriesMs = 500;
 constexpr const char* kNoWeft = "the listener is not weft";
 
 class Dialed final : public Channel {
@@ -92,6 +94,7 @@ class Dialed final : public Channel {
           set_trouble(
               "the listener closes connections before the handshake, as if it expects another key");
           check_key_in_time(lane);
+          ++refusals_[static_cast<size_t>(lane)];
           break;
         case ZMQ_EVENT_DISCONNECTED:
           if (!std::exchange(turned_away_[static_cast<size_t>(lane)], false) ||
@@ -105,6 +108,7 @@ class Dialed final : public Channel {
           refused_since_ = kNotYet;
           break;
       }
+    slow_down(lane);
   }
 
   const char* fault_of_answer(int value) const {
@@ -122,6 +126,23 @@ class Dialed final : public Channel {
     lane_lost(lane,
               "the listener closes connections during the handshake: it has another key than "
               "the join line, or is not weft");
+  }
+
+  // ZeroMQ waits longer only while no connection is made, and an endpoint keeps its interval. The
+  // hello is lost with the endpoint.
+  void slow_down(int lane) {
+    const auto l = static_cast<size_t>(lane);
+    if (is_gone() || is_slow_[l] || shaken_[l] || refusals_[l] < kQuickTries) return;
+    is_slow_[l] = true;
+    Socket& socket = *sockets_[l];
+    zmq_disconnect(socket.raw(), peer().c_str());
+    socket.set(ZMQ_RECONNECT_IVL, kSlowTriesMs);
+    if (zmq_connect(socket.raw(), peer().c_str()) != 0)
+      return fail(cat("cannot be dialed again: ", zmq_strerror(errno)));
+    Message hello;
+    if (!hello.compose(kHello, {})) return fail("out of memory for a frame");
+    if (const int error = socket.send(hello); error != 0)
+      fail(cat("cannot send: ", zmq_strerror(error)));
   }
 
   bool read_lane(int lane) {
@@ -163,7 +184,8 @@ class Dialed final : public Channel {
   }
 
   std::array<std::unique_ptr<Socket>, kLanes> sockets_;
-  std::array<bool, kLanes> said_hello_{}, accepted_{}, turned_away_{}, shaken_{};
+  std::array<bool, kLanes> said_hello_{}, accepted_{}, turned_away_{}, shaken_{}, is_slow_{};
+  std::array<int, kLanes> refusals_{};  // during the handshake
   bool in_parts_ = false;
   int64_t refused_since_ = kNotYet;  // during the handshake
   Message message_;

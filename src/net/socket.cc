@@ -71,7 +71,8 @@ Status Socket::open(Loop& loop, void* context, int type) {
   set(ZMQ_IMMEDIATE, 0);
   set(ZMQ_HANDSHAKE_IVL, 2000);
   set(ZMQ_CONNECT_TIMEOUT, 2000);
-  // Until the first connection; after it the socket is closed at the first loss.
+  // Until the first connection; after it the socket is closed at the first loss. ZeroMQ adds up to
+  // the first interval to each one.
   set(ZMQ_RECONNECT_IVL, 50);
   set(ZMQ_RECONNECT_IVL_MAX, 500);
   // Only the heartbeats of weft and LinkTimes::silence decide whether a silent peer is lost.

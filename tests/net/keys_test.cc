@@ -61,6 +61,39 @@ TEST_F(Keys, AListenerWithAnotherKeyThanExpectedIsAnErrorWithinSeconds) {
                  {"it expects another key here, as in an old join line"});
 }
 
+TEST_F(Keys, AListenerWithAnotherKeyThanExpectedIsTriedLessAndLess) {
+  auto end = net_.dial(endpoint(), stranger_.public_key);
+  EXPECT_TRUE(net_.until([&] { return end->times_disconnected == 1; }, 8000));
+  // Of two lanes in 5 s. With a constant interval of 50 to 100 ms, they are more than 100.
+  EXPECT_GE(net_.refused.size(), 10u);
+  EXPECT_LE(net_.refused.size(), 40u);
+}
+
+TEST_F(Keys, AListenerThatIsTriedSlowlyIsConnectedWhenItIsTheRightOne) {
+  const auto until = [this](Net& other, const auto& condition) {
+    for (int ms = 0; ms < 10000 && !condition(); ms += 2) {
+      net_.until(condition, 1);
+      other.until(condition, 1);
+    }
+    return condition();
+  };
+  std::string place;
+  std::unique_ptr<End> end;
+  {
+    Net wrong("tcp://", false, stranger_);
+    ASSERT_TRUE(wrong.listen("tcp://127.0.0.1:0").ok());
+    place = wrong.listener->endpoint();
+    end = net_.dial(place);
+    ASSERT_TRUE(until(wrong, [&] { return wrong.refused.size() >= 12; }));
+  }
+  Net right("tcp://");
+  ASSERT_TRUE(right.listen(place).ok());
+  ASSERT_TRUE(until(right, [&] { return end->times_connected == 1; })) << end->why;
+  ASSERT_EQ(right.accepted.size(), 1u);
+  end->send(0, 7);
+  EXPECT_TRUE(until(right, [&] { return !right.accepted[0]->frames.empty(); }));
+}
+
 TEST_F(Keys, APeerWithoutEncryptionIsRefusedAndTold) {
   Net open("tcp://", true);
   auto end = open.dial(endpoint());
