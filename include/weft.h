@@ -536,10 +536,10 @@ typedef enum weft_split WEFT_UINT32_ {
 enum weft_step_kinds {
   WEFT_STEPS_TRAIN = 0x100,     /**< WEFT_TRAIN, WEFT_NO_UPDATE; without it there are no gradients and no optimizer state */
   WEFT_STEPS_EVAL = 0x200,      /**< WEFT_EVAL */
-  WEFT_STEPS_FORWARD = 0x400,   /**< WEFT_FORWARD; without it rank 0 has no memory for outputs */
+  WEFT_STEPS_FORWARD = 0x400,   /**< WEFT_FORWARD; without it and the outputs below rank 0 has no memory for outputs */
   WEFT_STEPS_FILL = 0x800,      /**< WEFT_FILL */
   WEFT_STEPS_ALL = 0xf00,       /**< all kinds above that the model allows */
-  WEFT_STEPS_TRAIN_OUTPUTS = 0x1000, /**< with WEFT_STEPS_TRAIN: these steps deliver the outputs, too, as rank 0 has memory for them */
+  WEFT_STEPS_TRAIN_OUTPUTS = 0x1000, /**< with WEFT_STEPS_TRAIN: these steps deliver the outputs, too, which precision "bf16" does not round */
   WEFT_STEPS_EVAL_OUTPUTS = 0x2000   /**< the same with WEFT_STEPS_EVAL */
 };
 
@@ -1118,7 +1118,7 @@ typedef enum weft_step_mode WEFT_UINT32_ {
  * the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of
  * them, and WEFT_FORWARD takes the samples of one update. If the call succeeds, the run holds references to the inputs, and delivers
  * events with this tag: one per micro-batch (WEFT_FILL: none), then exactly one final event. If the call fails, it has no effect;
- * WEFT_EAGAIN: 16 steps and saves are not finished. Queued steps without a backward pass overlap on the ranks of a pipeline. Thread: owner.
+ * WEFT_EAGAIN: 16 steps and saves are not finished. Queued steps of one mode without a backward pass overlap. Thread: owner.
  */
 WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode, uint64_t tag,
                                      weft_error *err);
@@ -1225,7 +1225,7 @@ typedef struct weft_event {
   uint32_t n_outputs;
   int32_t rank;                   /**< error, failed, saved: the rank that failed, or -1; joined, left: the rank; started: that of this process */
   const char *text;               /**< error, failed, saved: description of the failure; refused: of the connection; else NULL */
-  double idle;                    /**< done: share of time without a kernel, mean over ranks, from the first to the last action of the step */
+  double idle;                    /**< done: share of time without its kernels, mean over ranks, from the first to the last action of the step */
   const double *idle_by_rank;     /**< done; by the clock of each machine */
   uint32_t n_ranks;
   uint32_t missing;               /**< joined, left: ranks that have not joined */

@@ -75,7 +75,7 @@ type StepKinds uint32
 const (
 	TrainSteps   StepKinds = C.WEFT_STEPS_TRAIN   // Train, NoUpdate; without it there are no gradients and no optimizer state
 	EvalSteps    StepKinds = C.WEFT_STEPS_EVAL    // Eval
-	ForwardSteps StepKinds = C.WEFT_STEPS_FORWARD // Forward; without it rank 0 has no memory for outputs
+	ForwardSteps StepKinds = C.WEFT_STEPS_FORWARD // Forward; without it and the outputs below rank 0 has no memory for outputs
 	FillSteps    StepKinds = C.WEFT_STEPS_FILL    // Fill
 	AllSteps     StepKinds = C.WEFT_STEPS_ALL     // all kinds above that the model allows
 

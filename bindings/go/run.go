@@ -48,7 +48,8 @@ type Run struct {
 	computes   bool
 	ops        []*op
 	shapes     shapes
-	mesh       *Mesh // not freed before the run
+	kinds      StepKinds // of the plan
+	mesh       *Mesh     // not freed before the run
 	log        *logger
 
 	waiting chan struct{} // has an element while a goroutine takes events
@@ -97,6 +98,9 @@ func (r *Run) open(plan *Plan, config RunConfig, start func(*memory, *C.weft_pla
 		borrowed := plan.borrow(own)
 		if plan != nil {
 			r.ops, r.shapes = plan.ops, plan.shapes
+			settings := C.weft_plan_config{size: C.sizeof_weft_plan_config}
+			C.weft_plan_settings(borrowed, &settings)
+			r.kinds = StepKinds(settings.step_kinds)
 		}
 		r.log = setLog(&c, config)
 		return start(own, borrowed, &c, err)
@@ -248,6 +252,10 @@ func (r *Run) Forward(ctx context.Context, inputs ...*Tensor) ([]*Tensor, error)
 // StepOutputs makes one step and returns its loss, and its outputs as Forward does. Training and evaluation steps have outputs if
 // PlanConfig.Steps includes TrainOutputs and EvalOutputs.
 func (r *Run) StepOutputs(ctx context.Context, mode Mode, inputs ...*Tensor) (float64, []*Tensor, error) {
+	kinds := map[Mode]StepKinds{Train: TrainOutputs, NoUpdate: TrainOutputs, Eval: EvalOutputs}
+	if mode != Forward && r.kinds&kinds[mode] == 0 {
+		return 0, nil, &Error{Status: EINVAL, Text: "the plan delivers no outputs of such a step; see PlanConfig.Steps"}
+	}
 	var parts [][]*Tensor // of each micro-batch
 	done, err := r.step(ctx, mode, inputs, func(event *Event) {
 		for len(parts) <= event.MicroBatch {

@@ -28,6 +28,7 @@ class Outputs {
     if (tensors_.empty()) return {};
     const Model& model = *run.run->plan().whole;
     WEFT_TRY_ASSIGN(const Mode which, mode_of(mode));
+    if (!run.run->plan().mode(which).present) return {};  // which refuses the step
     const size_t expected = run.output_edges[static_cast<size_t>(which)].size();
     if (tensors_.size() != expected)
       return Status(Code::invalid,

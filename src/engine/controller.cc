@@ -95,7 +95,7 @@ void Controller::send_inputs(const Running& running, Feed& feed, ControllerEffec
 
 Status Controller::feed(int32_t micro_batches, ControllerEffects& effects) {
   if (idle()) return Status(Code::state, "no step runs that inputs could be for");
-  Running& running = *this->running(finished_);
+  Running& running = *find_running(finished_);
   if (micro_batches <= running.fed) return {};
   running.fed = std::min(micro_batches, running.step.micro_batches);
   for (Feed& feed : running.feeds) send_inputs(running, feed, effects);
@@ -104,7 +104,7 @@ Status Controller::feed(int32_t micro_batches, ControllerEffects& effects) {
 
 void Controller::open_sinks(ControllerEffects& effects) {
   if (idle() || oldest().open) return;
-  Running& running = *this->running(finished_);
+  Running& running = *find_running(finished_);
   running.open = true;
   const ModePlan& mode = mode_of(running);
   for (int32_t e : mode.ranks[0].edges) {
@@ -119,7 +119,7 @@ void Controller::open_sinks(ControllerEffects& effects) {
 
 Result<Controller::Running*> Controller::check_tag(uint64_t sequence, int32_t edge,
                                                    int32_t micro_batch, EdgeKind kind) {
-  Running* const running = this->running(sequence);
+  Running* const running = find_running(sequence);
   if (!running)
     return Status(Code::protocol, cat("message of step ", sequence, ", which does not run"));
   const ModePlan& mode = mode_of(*running);
@@ -172,7 +172,7 @@ Status Controller::delivered(uint64_t sequence, int32_t edge, int32_t micro_batc
 Status Controller::received(int32_t rank, const Control& message, ControllerEffects& effects) {
   if (rank < 0 || rank >= plan_->config.ranks)
     return Status(Code::protocol, cat("rank ", rank, " is not one of ", plan_->config.ranks));
-  Running* const running = this->running(message.sequence);
+  Running* const running = find_running(message.sequence);
   if (!running)
     return Status(Code::protocol, cat("rank ", rank, " sent a message of step ", message.sequence,
                                       ", which does not run"));
@@ -282,8 +282,11 @@ void Controller::measure_idle(const Running& running) {
 
 std::string Controller::describe() const {
   if (idle()) return cat("no step runs, ", finished_, " done");
-  std::string late;
   const Running& running = oldest();
+  if (!running.open)
+    return cat("step ", running.step.step + 1,
+               " waits until the program has polled the step before it");
+  std::string late;
   for (size_t r = 0; r < running.done.size(); ++r)
     if (!running.done[r]) late += cat(late.empty() ? "" : ", ", r);
   return cat("step ", running.step.step + 1, " waits for rank ", late);

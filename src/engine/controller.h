@@ -110,7 +110,7 @@ class Controller {
   const ModePlan& mode_of(const Running& running) const { return plan_->mode(running.step.mode); }
   const Running& at(uint64_t sequence) const { return steps_[sequence % kStepsAtOnce]; }
   bool runs(uint64_t sequence) const { return finished_ <= sequence && sequence < begun_; }
-  Running* running(uint64_t sequence) {
+  Running* find_running(uint64_t sequence) {
     return runs(sequence) ? &steps_[sequence % kStepsAtOnce] : nullptr;
   }
   const Running& oldest() const { return at(finished_); }

@@ -177,7 +177,7 @@ Status RankNode::received_control(int32_t from, Control message) {
         message.times, begun_at_[message.sequence % kStepsAtOnce] * kNsPerMs, now_ * kNsPerMs);
   if (begins && message.step.sequence == next_sequence_ &&
       (engine().idle() || message.step.overlaps)) {
-    if (from != rank_) {
+    if (from != rank_ && !message.step.overlaps) {
       denominators_ = numbers_;  // they are stored here until the end of the step
       message.step.denominators = denominators_;
     }
@@ -231,7 +231,8 @@ Status RankNode::granted(const Event& event) {
     return wrong(cat("grant of edge ", here.edge, ", which goes from rank ", edge.from_rank,
                      " to rank ", edge.to_rank));
   }
-  if (!step && edge_at(here).open > 0 && !plan_->config.can_overlap(here.mode))
+  const bool early = edge_at(here).open == 0 || plan_->config.can_overlap(here.mode);
+  if (!step && (!early || route->kind == EdgeKind::feed))
     return wrong(cat("grant of ", name_of(here), " of a step that has not begun here"));
   return router_.granted(here.sequence, here.edge, here.micro_batch);
 }

@@ -38,15 +38,17 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
   for (int32_t peer : peers_)
     links_.push_back(
         std::make_unique<Peer>(*this, peer, identity, times, router_.most_posts(peer)));
-  size_t edges = 0, landing = 0;
+  size_t edges = 0, landing = 0, granted = 0;
   for (const ModePlan& mode : plan_->modes) {
     const std::span<const Route> routes = router_.routes(mode.mode);
     edges += routes.size();
     for (const Route& r : routes)
-      if (r.incoming)
-        landing += static_cast<size_t>(mode.edges[static_cast<size_t>(r.edge)].landing_slots);
+      if (const Edge& edge = mode.edges[static_cast<size_t>(r.edge)]; r.incoming) {
+        landing += static_cast<size_t>(edge.landing_slots);
+        granted += static_cast<size_t>(edge.open);
+      }
   }
-  queue_.reserve(64 + 2 * edges);
+  queue_.reserve(64 + 2 * edges + 3 * granted);
   early_.reserve(landing);
   const size_t segment = static_cast<size_t>(plan_->config.segment);
   numbers_.reserve(controller_ ? plan_->model->params().size() * std::max<size_t>(segment, 1)
@@ -210,9 +212,10 @@ bool RankNode::idle() const { return !failed_ && router_.idle(); }
 bool RankNode::must_progress() const {
   if (failed_ || router_.idle()) return false;
   if (engine().activity().state == Activity::State::runs) return true;
-  const Controller* const controller = router_.controller();
-  return controller && !controller->awaits_owner();
+  return controller_ && !awaits_owner();
 }
+
+bool RankNode::awaits_owner() const { return controller_ && router_.controller()->awaits_owner(); }
 
 bool RankNode::is_dead() const {
   return std::all_of(links_.begin(), links_.end(),

@@ -130,6 +130,7 @@ class RankNode final : private RankLinks {
   // step waits for nothing from the owner. Another rank may wait as long as the rank that computes
   // for it.
   bool must_progress() const;
+  bool awaits_owner() const;  // rank 0: see Controller::awaits_owner()
   bool has_failed() const { return failed_; }
   bool is_dead() const;  // every link has ended: nothing more will be sent
   const Origin& origin() const { return origin_; }

@@ -1,5 +1,7 @@
 #include "runtime/local.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "kernels/gemm.h"
 
@@ -67,7 +69,20 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::make(std::shared_ptr<const Plan>
     ranks->ranks_.push_back(std::make_unique<Rank>(*ranks, r));
   }
   for (Worker* worker : ranks->local_) worker->join(ranks->local_);
+  ranks->queue_.reserve(most_events(*plan));
   return ranks;
+}
+
+// The events of a call that begins a step or opens its sinks: for each place, that it is granted,
+// that its message arrives, and that it is released.
+size_t LocalRanks::most_events(const Plan& plan) {
+  size_t most = 0;
+  for (const ModePlan& mode : plan.modes) {
+    size_t places = 0;
+    for (const Edge& e : mode.edges) places += static_cast<size_t>(std::max(e.open, 1));
+    most = std::max(most, 3 * places);
+  }
+  return most + 2 * static_cast<size_t>(plan.config.ranks);
 }
 
 EffectRouter& LocalRanks::router(int32_t rank) { return ranks_[static_cast<size_t>(rank)]->router; }

@@ -57,6 +57,7 @@ class LocalRanks {
   };
 
   LocalRanks(std::shared_ptr<const Plan> plan, Driver& driver);
+  static size_t most_events(const Plan& plan);
   template <typename F>
   void protect(F&& body) noexcept;
   // That failure of a rank, with the rank's activity at the time.

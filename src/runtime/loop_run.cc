@@ -95,7 +95,7 @@ void LoopRun::follow_save() {
 
 void LoopRun::begin_waiting() {
   if (detached_) return;
-  // The deliveries of a step replace those of the step before it.
+  // Deliveries replace those of the step before, which has ended, and which the owner has read.
   if (failure_.ok() && !being_read_ && !running_.empty() && running_.front()->descriptor.overlaps)
     open_step();
   while (!waiting_.empty() && may_begin(*waiting_.front())) {
@@ -106,7 +106,7 @@ void LoopRun::begin_waiting() {
     }
     step->descriptor.overlaps = !running_.empty() || being_read_;
     running_.push(step);
-    mode_ = step->mode;
+    last_mode_ = step->mode;
     if (step->save)
       saver_.begin(*step);
     else
@@ -124,7 +124,7 @@ bool LoopRun::may_begin(const Step& next) const {
 // deliveries wait until those of the step before it have been read.
 bool LoopRun::may_overlap(const Step& next) const {
   const auto whole = [](const Step& step) { return !step.save && step.fed == 0; };
-  return whole(next) && next.mode == mode_ && plan_->config.can_overlap(mode_) &&
+  return whole(next) && next.mode == last_mode_ && plan_->config.can_overlap(last_mode_) &&
          (running_.empty() || whole(*running_.front()));
 }
 

@@ -85,12 +85,12 @@ class LoopRun : public Run {
   bool proceed_ = false;
   int32_t fed_ = 0;  // 0: feed() was not called since the loop saw it
 
-  RingQueue<Step*> waiting_;  // loop thread, as all members below
-  RingQueue<Step*> running_;  // several steps that overlap, otherwise one step or save
-  Mode mode_ = Mode::train;   // of the last step that began
-  bool being_read_ = false;   // the outputs of a step are being read
-  bool announces_ = false;    // the start is an event
-  bool detached_ = false;     // no step begins any more
+  RingQueue<Step*> waiting_;      // loop thread, as all members below
+  RingQueue<Step*> running_;      // several steps that overlap, otherwise one step or save
+  Mode last_mode_ = Mode::train;  // of the last step that began
+  bool being_read_ = false;       // the outputs of a step are being read
+  bool announces_ = false;        // the start is an event
+  bool detached_ = false;         // no step begins any more
   Saver saver_;
   Status failure_;
   std::unique_ptr<Loop::Signal> wake_;

@@ -93,7 +93,7 @@ void RankProcess::stop(const Status& why) {
 void RankProcess::watch() {
   if (node_->has_failed()) return;
   const int64_t at = monotonic_ns();
-  if (node_->idle()) finished_ = at;
+  if (node_->idle() || node_->awaits_owner()) finished_ = at;
   if (!node_->must_progress()) {
     stall_.begin(at);
   } else if (const int64_t silent = stall_.stalled(at)) {
@@ -180,6 +180,7 @@ void RankProcess::run(const StepDescriptor& step, double scale, int32_t job, boo
 }
 
 void RankProcess::copy(const MessageAt& at) {
+  // The engine ends no step before its copies have been made.
   thread_->push({.step = node_->step(), .edge = at.edge, .micro_batch = at.micro_batch});
 }
 

@@ -116,7 +116,8 @@ bool Run::poll(RunEvent& event, int64_t timeout_ns) {
   if (!event.step) return true;
   if (event.kind == RunEvent::Kind::done) last_ = event.step->descriptor;
   give_back(event.step);
-  if (plan_->config.delivers_outputs(event.mode)) proceed();
+  const bool of_step = event.kind == RunEvent::Kind::done || event.kind == RunEvent::Kind::error;
+  if (of_step && plan_->config.delivers_outputs(event.mode)) proceed();
   return true;
 }
 

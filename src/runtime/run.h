@@ -57,6 +57,7 @@ struct StartOptions {
 class Run : public EventSource {
  public:
   static constexpr size_t kQueue = 16;  // steps and saves that are queued or in progress, at most
+  static_assert(kQueue <= kStepsAtOnce);
 
   // `drop` is called for each kept object, on the owner's thread.
   Run(std::shared_ptr<const Plan> plan, void (*drop)(void*), const LogSink& log);

@@ -1,5 +1,7 @@
 // Forward and evaluation steps that are queued overlap: a rank begins the next one when it has
 // finished its part of a step. Results are those of one step at a time, in the order of submission.
+#include <poll.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -153,6 +155,7 @@ class OverlapOfStages : public testing::TestWithParam<uint32_t> {
     calls.steps = steps;
     static const char* const cuts[] = {"second"};
     weft_plan_config config = plan_config(2, 1, 1);
+    config.step_kinds = WEFT_STEPS_ALL | WEFT_STEPS_TRAIN_OUTPUTS;
     config.cuts = cuts;
     config.n_cuts = 1;
     return ::start(model_of(calls), config, GetParam());
@@ -196,6 +199,31 @@ TEST_P(OverlapOfStages, OutputsStayUntilTheyAreReleasedByAPoll) {
   ASSERT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
   EXPECT_EQ(event.kind, WEFT_EVENT_DONE);
   EXPECT_EQ(finish(run).outputs[0][0], values(second));
+}
+
+// A save that ends during a step has its event before those of the step, and releases no outputs.
+TEST_P(OverlapOfStages, OutputsStayAfterTheEventOfASave) {
+  const Directory directory;
+  const std::string path = directory.path + "/run";
+  Calls calls;
+  const RunPtr run = start(calls, 3);  // the second stage waits for three calls of the first one
+  const TensorPtr x[] = {batch(1), batch(2), batch(3)};
+  weft_save_config save = defaults(weft_save_config_init);
+  save.directory = path.c_str();
+  save.flags = WEFT_SAVE_QUEUE;
+  Error err;
+  ASSERT_EQ(weft_run_save(run.get(), &save, &err), WEFT_OK) << err.text;
+  ASSERT_EQ(submit(run, {x[0].get()}, WEFT_FORWARD, 1), WEFT_OK);
+  pollfd readable{weft_run_fd(run.get()), POLLIN, 0};
+  ASSERT_EQ(poll(&readable, 1, 60000), 1);
+  for (int i : {1, 2}) ASSERT_EQ(submit(run, {x[i].get()}, WEFT_FORWARD, 1), WEFT_OK);
+  ASSERT_TRUE(calls.wait(1, 2));  // the first step has delivered its output
+  weft_event event = sized<weft_event>();
+  ASSERT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
+  ASSERT_EQ(event.kind, WEFT_EVENT_SAVED);
+  // Whatever the others do now.
+  for (int i = 0; i < 2000; ++i) std::this_thread::yield();
+  for (const TensorPtr& each : x) EXPECT_EQ(finish(run).outputs[0][0], values(each));
 }
 
 // Steps before the failure are done, and all others have one final event.

@@ -89,6 +89,17 @@ TEST_P(StepOutputs, OfQueuedStepsAreKeptUntilTheyArePolled) {
   }
 }
 
+TEST(StepOutput, OfAStepThatThePlanDoesNotMakeIsRefusedAsTheStepIs) {
+  weft_plan_config config = plan_config();
+  config.step_kinds = WEFT_STEPS_TRAIN;
+  const RunPtr run = start(small_model(), config);
+  const TensorPtr x = noise({6, 6}, 1), y = noise({6, 3}, 2), out = zeros({6, 8});
+  weft_tensor *const batch[] = {x.get(), y.get()}, *const outputs[] = {out.get()};
+  Error err;
+  expect_error(weft_run_step(run.get(), batch, 2, WEFT_FORWARD, outputs, 1, nullptr, &err), err,
+               WEFT_ESTATE, {"made without WEFT_STEPS_FORWARD"});
+}
+
 TEST(StepOutput, IsCopiedByAStepInOneCall) {
   const RunPtr run = start(plan_with_outputs({"Pipeline"}), 1),
                twin = start(small_model(), config_of({"Pipeline"}));

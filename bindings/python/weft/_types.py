@@ -105,10 +105,10 @@ class StepKinds(enum.IntFlag):
     """Kinds of steps that the runs of a plan make; a mask. weft_run_submit takes a weft_step_mode and refuses these values."""
     TRAIN = 256  # WEFT_TRAIN, WEFT_NO_UPDATE; without it there are no gradients and no optimizer state
     EVAL = 512  # WEFT_EVAL
-    FORWARD = 1024  # WEFT_FORWARD; without it rank 0 has no memory for outputs
+    FORWARD = 1024  # WEFT_FORWARD; without it and the outputs below rank 0 has no memory for outputs
     FILL = 2048  # WEFT_FILL
     ALL = 3840  # all kinds above that the model allows
-    TRAIN_OUTPUTS = 4096  # with WEFT_STEPS_TRAIN: these steps deliver the outputs, too, as rank 0 has memory for them
+    TRAIN_OUTPUTS = 4096  # with WEFT_STEPS_TRAIN: these steps deliver the outputs, too, which precision "bf16" does not round
     EVAL_OUTPUTS = 8192  # the same with WEFT_STEPS_EVAL
 
 
@@ -684,7 +684,7 @@ class Event(NamedTuple):
     text: Optional[str]
     """Error, failed, saved: description of the failure; refused: of the connection; else NULL"""
     idle: float
-    """Done: share of time without a kernel, mean over ranks, from the first to the last action of the step"""
+    """Done: share of time without its kernels, mean over ranks, from the first to the last action of the step"""
     idle_by_rank: Sequence[float]
     """Done; by the clock of each machine"""
     missing: int

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
 from . import _raw, timeline
 from ._core import Config, Object, check, encode, filled, listed, new, options_of, text_of
 from ._types import (Candidate, LinkPrediction, MemoryKind, NodeTimes, PlanInfo, PlanOptions, PredictFlags, PredictionInfo, ProfileOptions, RankPrediction,
-                     RunOptions, ScheduleInfo)
+                     RunOptions, ScheduleInfo, StepKinds, StepMode)
 from .model import Model
 from .optimizer import Optimizer, ParameterGroup
 
@@ -91,6 +91,12 @@ class Plan(Object):
         self.inputs = model.inputs
         self.outputs = model.outputs
         self._shapes = {item.name: item.shape for item in model.parameters}
+        self._kinds = StepKinds(self.settings()["step_kinds"])
+
+    def _delivers(self, mode: StepMode) -> bool:
+        """Whether such steps have outputs."""
+        outputs = {StepMode.TRAIN: StepKinds.TRAIN_OUTPUTS, StepMode.NO_UPDATE: StepKinds.TRAIN_OUTPUTS, StepMode.EVAL: StepKinds.EVAL_OUTPUTS}
+        return mode == StepMode.FORWARD or bool(self._kinds & outputs.get(mode, StepKinds(0)))
 
     def save(self, path: Path) -> None:
         """Writes the plan as JSON."""

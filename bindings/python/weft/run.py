@@ -130,13 +130,17 @@ class Run(Polled):
 
     def forward(self, *inputs: Any, out: Optional[Sequence[Any]] = None, **named: Any) -> Any:
         """Returns the outputs: an array, or a tuple of them. `out`: arrays to write them to. Targets need not be given."""
-        return self.step_outputs(*inputs, mode=StepMode.FORWARD, out=out, **named)[1]
+        return self._outputs_of(self._arrays(inputs, named, StepMode.FORWARD), StepMode.FORWARD, out)[1]
 
     def step_outputs(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, out: Optional[Sequence[Any]] = None,
                      **named: Any) -> Tuple[float, Any]:
         """Makes a step and returns its loss and its outputs, as forward(). The plan has StepKinds.TRAIN_OUTPUTS or EVAL_OUTPUTS."""
         mode = StepMode(choice(StepMode, mode))
-        arrays = self._arrays(inputs, named, mode)
+        if not self._plan._delivers(mode):
+            raise StateError(f"the plan delivers no outputs of steps of mode {mode.name}; see StepKinds")
+        return self._outputs_of(self._arrays(inputs, named, mode), mode, out)
+
+    def _outputs_of(self, arrays: Sequence[Any], mode: StepMode, out: Optional[Sequence[Any]]) -> Tuple[float, Any]:
         samples, done = _samples(arrays), 0
         outputs: List[Any] = list(self._checked(out, samples) if out is not None else [])
 
@@ -153,9 +157,7 @@ class Run(Polled):
             return _final(event)
 
         loss = self._made(arrays, mode, copy)
-        if done < samples:
-            raise StateError(f"the plan delivers no outputs of steps of mode {mode.name}; see StepKinds")
-        return loss, outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return loss, outputs[0] if len(self._plan.outputs) == 1 else tuple(outputs)
 
     def _checked(self, out: Sequence[Any], samples: int) -> Sequence[Any]:
         """Refuses arrays that cannot have the outputs of that many samples."""

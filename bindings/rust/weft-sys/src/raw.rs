@@ -128,13 +128,13 @@ pub const WEFT_SPLIT_PIPEDREAM: weft_split = 5;
 pub const WEFT_STEPS_TRAIN: u32 = 256;
 /// WEFT_EVAL
 pub const WEFT_STEPS_EVAL: u32 = 512;
-/// WEFT_FORWARD; without it rank 0 has no memory for outputs
+/// WEFT_FORWARD; without it and the outputs below rank 0 has no memory for outputs
 pub const WEFT_STEPS_FORWARD: u32 = 1024;
 /// WEFT_FILL
 pub const WEFT_STEPS_FILL: u32 = 2048;
 /// all kinds above that the model allows
 pub const WEFT_STEPS_ALL: u32 = 3840;
-/// with WEFT_STEPS_TRAIN: these steps deliver the outputs, too, as rank 0 has memory for them
+/// with WEFT_STEPS_TRAIN: these steps deliver the outputs, too, which precision "bf16" does not round
 pub const WEFT_STEPS_TRAIN_OUTPUTS: u32 = 4096;
 /// the same with WEFT_STEPS_EVAL
 pub const WEFT_STEPS_EVAL_OUTPUTS: u32 = 8192;
@@ -1086,7 +1086,7 @@ pub struct weft_event {
     pub rank: i32,
     /// error, failed, saved: description of the failure; refused: of the connection; else NULL
     pub text: *const c_char,
-    /// done: share of time without a kernel, mean over ranks, from the first to the last action of the step
+    /// done: share of time without its kernels, mean over ranks, from the first to the last action of the step
     pub idle: f64,
     /// done; by the clock of each machine
     pub idle_by_rank: *const f64,
@@ -1466,7 +1466,7 @@ extern "C" {
     pub fn weft_run_serve(mesh: *mut weft_mesh, plan: *const weft_plan, ops: *const weft_model, config: *const weft_run_config, err: *mut weft_error) -> weft_status;
     /// weft_run_serve that returns at once. weft_run_poll delivers WEFT_EVENT_JOINED with the rank of this process, WEFT_EVENT_STARTED, and finally WEFT_EVENT_ENDED or WEFT_EVENT_FAILED. Only weft_run_poll, weft_run_fd, weft_run_failure and weft_run_free are possible. Freed before its final event, the rank leaves, and the run fails on the other ranks with WEFT_ECANCELED. `plan` and `ops` may be freed after the call. Owner: caller; free with weft_run_free. Thread: owner of the mesh.
     pub fn weft_run_join(mesh: *mut weft_mesh, plan: *const weft_plan, ops: *const weft_model, config: *const weft_run_config, out: *mut *mut weft_run, err: *mut weft_error) -> weft_status;
-    /// Submits one step: all samples of all inputs, in the order in which the inputs were added to the model. Dimension 0 counts samples, which the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of them, and WEFT_FORWARD takes the samples of one update. If the call succeeds, the run holds references to the inputs, and delivers events with this tag: one per micro-batch (WEFT_FILL: none), then exactly one final event. If the call fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished. Queued steps without a backward pass overlap on the ranks of a pipeline. Thread: owner.
+    /// Submits one step: all samples of all inputs, in the order in which the inputs were added to the model. Dimension 0 counts samples, which the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of them, and WEFT_FORWARD takes the samples of one update. If the call succeeds, the run holds references to the inputs, and delivers events with this tag: one per micro-batch (WEFT_FILL: none), then exactly one final event. If the call fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished. Queued steps of one mode without a backward pass overlap. Thread: owner.
     pub fn weft_run_submit(run: *mut weft_run, inputs: *const *mut weft_tensor, n_inputs: u32, mode: weft_step_mode, tag: u64, err: *mut weft_error) -> weft_status;
     /// Sets the learning rate of all steps submitted after this call, in place of that of the plan (weft_plan_rate); rate_factor of parameter groups still applies. Not stored in checkpoints. A rate that is negative or not finite is WEFT_EINVAL. Thread: owner.
     pub fn weft_run_set_rate(run: *mut weft_run, rate: f64, err: *mut weft_error) -> weft_status;

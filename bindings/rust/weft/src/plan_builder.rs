@@ -35,7 +35,7 @@ pub enum StepKind {
     Train,
     /// Steps to the loss.
     Eval,
-    /// Steps to the outputs. Without them rank 0 has no memory for outputs.
+    /// Steps to the outputs. Without them and the outputs below, rank 0 has no memory for outputs.
     Forward,
     /// Steps to the state of nodes, as the caches of a decoder.
     Fill,
