@@ -81,6 +81,9 @@ class TraceWriter {
   };
   using Key = std::tuple<Mode, uint64_t, int32_t, int32_t>;  // step, edge, micro-batch
 
+  // Steps between two updates have one number, and different sequences.
+  static uint64_t step_of(const TraceSpan& s) { return s.step << 16 | s.sequence; }
+
   const RankProgram& program_of(int32_t rank, const TraceSpan& s) const {
     return plan_.mode(s.mode).ranks[static_cast<size_t>(rank)];
   }
@@ -99,7 +102,7 @@ class TraceWriter {
     int64_t bytes = 0;
     for (const int32_t edge : edges) {
       if (!leaves(s.mode, edge) || edge_of(s.mode, edge).from_rank != rank) continue;
-      messages_[{s.mode, s.step, edge, micro_batch}].sent = &s;
+      messages_[{s.mode, step_of(s), edge, micro_batch}].sent = &s;
       bytes += bytes_of(edge_of(s.mode, edge));
     }
     return bytes;
@@ -108,7 +111,7 @@ class TraceWriter {
   void use(const TraceSpan& s, const std::vector<int32_t>& edges, int32_t micro_batch) {
     for (const int32_t edge : edges) {
       if (!leaves(s.mode, edge)) continue;
-      Message& message = messages_[{s.mode, s.step, edge, micro_batch}];
+      Message& message = messages_[{s.mode, step_of(s), edge, micro_batch}];
       if (!message.used) message.used = &s;
     }
   }

@@ -17,7 +17,8 @@ struct TraceSpan {
   JobTime time;       // nanoseconds of one clock for all ranks
   int32_t job = 0;    // of the mode's program on that rank
   Mode mode = Mode::train;
-  uint8_t unused[3] = {};
+  uint8_t unused = 0;
+  uint16_t sequence = 0;  // low bits of that of the step
 };
 
 // The text of the file. `spans`: per rank. `title`: "measured" or "predicted".

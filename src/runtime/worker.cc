@@ -223,8 +223,11 @@ Status Worker::run(const WorkerTask& task) {
   Status status = run_job(task.step, task.scale, job);
   last_time_.end = monotonic_ns();
   if (spans_.size() < spans_wanted_)
-    spans_.push_back(
-        {.step = task.step.step, .time = last_time_, .job = task.job, .mode = task.step.mode});
+    spans_.push_back({.step = task.step.step,
+                      .time = last_time_,
+                      .job = task.job,
+                      .mode = task.step.mode,
+                      .sequence = static_cast<uint16_t>(task.step.sequence)});
   if (task.deliver && status.ok()) deliver(task.step, job);
   return status;
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 
 #include "api/drivers.h"
@@ -199,6 +200,25 @@ TEST_P(OverlapOfStages, OutputsStayUntilTheyAreReleasedByAPoll) {
   ASSERT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
   EXPECT_EQ(event.kind, WEFT_EVENT_DONE);
   EXPECT_EQ(finish(run).outputs[0][0], values(second));
+}
+
+// Each message has an arrow of its own.
+TEST(OverlapOfSteps, HasATrace) {
+  const Directory directory;
+  const std::string path = directory.path + "/trace.json";
+  const RunPtr run = start(small_model(), plan_config(2, 1), 1);
+  Error err;
+  ASSERT_EQ(weft_run_trace(run.get(), 1000, &err), WEFT_OK) << err.text;
+  const TensorPtr x = noise({2, 6}, 1);
+  for (int i = 0; i < 16; ++i) ASSERT_EQ(submit(run, {x.get(), nullptr}, WEFT_FORWARD, 0), WEFT_OK);
+  for (int i = 0; i < 16; ++i) finish(run);
+  ASSERT_EQ(weft_run_save_trace(run.get(), path.c_str(), &err), WEFT_OK) << err.text;
+  std::ifstream file(path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  int arrows = 0;
+  for (size_t at = 0; (at = text.find("\"ph\":\"s\"", at)) != std::string::npos; ++at) ++arrows;
+  EXPECT_EQ(arrows % 16, 0);
+  EXPECT_GE(arrows, 16);
 }
 
 // A save that ends during a step has its event before those of the step, and releases no outputs.

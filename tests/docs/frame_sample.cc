@@ -211,11 +211,13 @@ void print_lobby() {
       "request.parameter 41\nrequest.part 3\nrequest.offset 42\nrequest.count 43\nrequest.bytes "
       "\"xxxx\"\n");
 
-  const TraceSpan span{.step = 51, .time = {52, 53}, .job = 54, .mode = Mode::infer};
+  const TraceSpan span{
+      .step = 51, .time = {52, 53}, .job = 54, .mode = Mode::infer, .sequence = 55};
   static_assert(sizeof span == 32);
   print_bytes("span", std::as_bytes(std::span(&span, 1)));
   std::printf(
-      "span.step 51\nspan.begin 52\nspan.end 53\nspan.job 54\nspan.mode 2\nspan.unused 0\n");
+      "span.step 51\nspan.begin 52\nspan.end 53\nspan.job 54\nspan.mode 2\nspan.unused 0\n"
+      "span.sequence 55\n");
 }
 
 }  // namespace
