@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <filesystem>
 #include <new>
 
@@ -15,6 +16,8 @@
 namespace weft::cli {
 
 namespace {
+
+constexpr size_t kQueuedEvaluations = 2;
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) {
@@ -182,8 +185,13 @@ Outcome Trainer::next(weft_event& event) {
 }
 
 Outcome Trainer::drive(std::span<const TensorPtr> inputs, weft_step_mode mode, Events& events) {
-  weft_event& event = events.last;
   CLI_TRY(submit(run_.get(), inputs, mode, step_));
+  return finish(events);
+}
+
+// Waits for the end of the oldest step.
+Outcome Trainer::finish(Events& events) {
+  weft_event& event = events.last;
   for (;;) {
     CLI_TRY(next(event));
     if (event.kind == WEFT_EVENT_DONE) return {};
@@ -288,19 +296,30 @@ Outcome Trainer::evaluate() {
   const int64_t all = weft_data_eval_windows(data_.get()),
                 windows = built_.info.tokens ? all : all / size * size;
   double sum = 0, count = 0;
-  for (int64_t first = 0; first < windows; first += most) {
+  std::deque<std::vector<TensorPtr>> queued;  // inputs of steps, which overlap on the ranks
+  const auto finish_oldest = [&]() -> Outcome {
+    Events events;
+    CLI_TRY(finish(events));
+    const double targets = counted_targets(queued.front()[1].get());
+    sum += events.last.loss * targets;
+    count += targets;
+    queued.pop_front();
+    return {};
+  };
+  Outcome filled;
+  for (int64_t first = 0; first < windows && filled.ok() && !stop_signal(); first += most) {
     const int64_t samples = std::min(most, (windows - first + size - 1) / size * size);
     std::vector<TensorPtr> part(inputs_.size());
     CLI_TRY(make_inputs(built_.info, samples, part));
-    const Outcome filled = fill_held_out(data_.get(), first, part);
-    if (!filled.ok()) return save_before(filled);
-    Events events;
-    CLI_TRY(drive(part, WEFT_EVAL, events));
-    const double targets = counted_targets(part[1].get());
-    sum += events.last.loss * targets;
-    count += targets;
-    if (stop_signal()) return {};
+    filled = fill_held_out(data_.get(), first, part);
+    if (!filled.ok()) break;
+    CLI_TRY(submit(run_.get(), part, WEFT_EVAL, step_));
+    queued.push_back(std::move(part));
+    if (queued.size() == kQueuedEvaluations) CLI_TRY(finish_oldest());
   }
+  while (!queued.empty()) CLI_TRY(finish_oldest());
+  if (!filled.ok()) return save_before(filled);
+  if (stop_signal()) return {};
   evaluated_ = step_;
   report_->evaluated(step_, sum / count, windows);
   return {};

@@ -62,6 +62,7 @@ class Trainer {
   Outcome next(weft_event& event);
   // Submits a step and waits for its final event.
   Outcome drive(std::span<const TensorPtr> inputs, weft_step_mode mode, Events& events);
+  Outcome finish(Events& events);
   // Whether the last steps (several after a segment) include a multiple of `every`.
   bool due(uint64_t every) const { return every > 0 && step_ / every > before_ / every; }
   int64_t samples_of_update() const {
