@@ -40,6 +40,13 @@ Activity Engine::activity_of(Activity::State state, const Job& job) const {
   return out;
 }
 
+// One with a message that waits for a grant, or -1.
+int32_t Engine::held_edge() const {
+  for (size_t i = 0; held_ > 0 && i < marks_.size(); ++i)
+    if (marks_[i].held & ~marks_[i].granted) return edge(static_cast<int32_t>(i % ports_.size()));
+  return -1;
+}
+
 Activity Engine::activity() const {
   if (failed_) return {};
   if (!running_) return {.state = Activity::State::idle, .step = next_sequence_};
@@ -50,6 +57,9 @@ Activity Engine::activity() const {
     const Edge& edge = mode().edges[static_cast<size_t>(awaited)];
     out.awaited = message_of(edge.kind);
     out.from = edge.from_rank;
+  } else if (const int32_t held = held_edge(); held >= 0) {
+    out.awaited = Activity::Awaited::message;  // a grant
+    out.from = mode().edges[static_cast<size_t>(held)].to_rank;
   } else {
     out.awaited =
         upcoming_.kind == JobKind::update ? Activity::Awaited::commit : Activity::Awaited::release;

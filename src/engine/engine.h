@@ -65,6 +65,7 @@ class Engine {
 
  private:
   Activity activity_of(Activity::State state, const Job& job) const;
+  int32_t held_edge() const;
   // The state of 64 micro-batches of an edge, one bit each. They are adjacent, because one event
   // reads several of them.
   struct Marks {

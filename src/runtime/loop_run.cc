@@ -1,6 +1,5 @@
 #include "runtime/loop_run.h"
 
-#include "engine/steps.h"
 #include "kernels/fpenv.h"
 
 namespace weft {

@@ -2,10 +2,11 @@
 // their deliveries, each has the values of the sequential step; and a rank that is lost is named.
 #include <gtest/gtest.h>
 
-#include "engine/steps.h"
+#include "graph/presets.h"
 #include "sim/mesh.h"
 #include "support/cases.h"
 #include "support/random_plan.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -119,6 +120,35 @@ TEST(Overlap, StepsEqualTheSequentialSteps) {
     most = std::max(most, run.most_at_once());
   }
   EXPECT_EQ(most, static_cast<int>(kStepsAtOnce));
+}
+
+// The program has not read the deliveries of the first step, so those of the second one wait.
+TEST(Overlap, ARankSaysThatItsDeliveryWaitsForRank0) {
+  PlanConfig config;
+  config.ranks = 2;
+  config.micro_batches = 1;
+  const auto plan = make_plan(make_preset("mlp:layers=4,width=8", {}).take().model, config).take();
+  SimMesh mesh(plan, {});
+  mesh.start();
+  mesh.run(2000, [&] { return mesh.joined(); });
+  StepDescriptor step;
+  step.mode = Mode::eval;
+  step.micro_batches = 1;
+  ASSERT_TRUE(mesh.begin(step).ok());
+  step.overlaps = true;
+  ASSERT_TRUE(mesh.begin(step).ok());
+  mesh.run(mesh.now() + 1000);
+  ASSERT_EQ(mesh.steps_over(), 1u);
+  const Activity activity = mesh.node(1).engine().activity();
+  EXPECT_EQ(activity.state, Activity::State::waits);
+  EXPECT_EQ(activity.awaited, Activity::Awaited::message);
+  EXPECT_EQ(activity.from, 0);
+  EXPECT_TRUE(mesh.node(0).awaits_owner());
+  EXPECT_FALSE(mesh.node(0).must_progress());
+  mesh.open_sinks();
+  mesh.run(mesh.now() + 1000);
+  EXPECT_EQ(mesh.steps_over(), 2u);
+  EXPECT_TRUE(mesh.node(0).idle());
 }
 
 TEST(Overlap, EverySurvivorNamesARankThatIsLost) {
