@@ -18,14 +18,14 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
     return Status(Code::protocol, cat("step ", step.sequence, " begins, expected ", expected));
   WEFT_TRY(check(step));
   if (!running_) {
-    if (step.overlaps) open_edges(step, effects);
+    if (step.overlaps) open_edges(step, nullptr, true, effects);
     return start(step, effects);
   }
   if (step.mode != step_.mode || waiting_.size() + 1 == kStepsAtOnce)
     return Status(Code::protocol, cat("step ", step.sequence, " does not overlap step ",
                                       step_.sequence, ", which runs"));
   waiting_.push_back(step);
-  if (waiting_.size() == 1) open_edges(step, effects);
+  if (waiting_.size() == 1) open_edges(step, &step_, true, effects);
   return {};
 }
 
@@ -93,16 +93,25 @@ Status Engine::start(const StepDescriptor& step, Effects& effects) {
   return advance(effects);
 }
 
-// Grants the places of a step that overlaps, when it is the next one: they were those of the step
-// two before it, which is finished here. The controller grants sinks.
-void Engine::open_edges(const StepDescriptor& step, Effects& effects) const {
+// Grants places of a step that overlaps: those that the step before it does not use, when it is the
+// next one, and the others when that step is finished here. The controller grants sinks.
+void Engine::open_edges(const StepDescriptor& step, const StepDescriptor* before, bool unused,
+                        Effects& effects) const {
   const ModePlan& mode = plan_->mode(step.mode);
-  for (int32_t id : mode.ranks[static_cast<size_t>(rank_)].edges) {
+  const RankProgram& program = mode.ranks[static_cast<size_t>(rank_)];
+  for (int32_t id : program.edges) {
     const Edge& e = mode.edges[static_cast<size_t>(id)];
     if (e.to_rank != rank_ || e.kind == EdgeKind::sink) continue;
+    const Ring& ring = program.rings[static_cast<size_t>(e.landing.ring)];
     const MicroBatches& all = e.micro_batches;
-    for (int32_t mb = all.first; mb < std::min(e.open, step.micro_batches); mb += all.stride)
-      effects.grant(step, id, mb);
+    for (int32_t mb = all.first; mb < std::min(e.open, step.micro_batches); mb += all.stride) {
+      const int64_t place = ring.at(mb, step.sequence);
+      bool used = false;
+      for (int32_t i = all.first; before && i < std::min(all.end, before->micro_batches);
+           i += all.stride)
+        used = used || ring.at(i, before->sequence) == place;
+      if (used != unused) effects.grant(step, id, mb);
+    }
   }
 }
 
@@ -479,7 +488,8 @@ Status Engine::end_step(Effects& effects) {
   if (waiting_.empty()) return {};
   const StepDescriptor next = waiting_.front();
   waiting_.erase(waiting_.begin());
-  if (!waiting_.empty()) open_edges(waiting_.front(), effects);
+  open_edges(next, &step_, false, effects);
+  if (!waiting_.empty()) open_edges(waiting_.front(), &next, true, effects);
   return start(next, effects);
 }
 

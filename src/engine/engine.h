@@ -156,7 +156,8 @@ class Engine {
   void gather(Effects& effects);
   Status check(const StepDescriptor& step) const;
   Status start(const StepDescriptor& step, Effects& effects);
-  void open_edges(const StepDescriptor& step, Effects& effects) const;
+  void open_edges(const StepDescriptor& step, const StepDescriptor* before, bool unused,
+                  Effects& effects) const;
   Status take_early(uint64_t sequence, int32_t edge, int32_t micro_batch);
   Status take_grant(int32_t edge, int32_t micro_batch, Effects& effects);
   void begin_reductions();

@@ -46,7 +46,7 @@ struct StepDescriptor {
   bool short_all = false;   // infer: all have it
   // Of a mode without a backward pass: a rank begins the step when it has finished the step before
   // it, of the same mode, which other ranks may still compute. So its receivers grant all places,
-  // when they have begun the step before, and the controller grants the sinks.
+  // also while they compute the step before, and the controller grants the sinks.
   bool overlaps = false;
   double denominator =
       1;  // divisor of the loss: the number of samples or of counted targets of the whole step

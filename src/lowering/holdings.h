@@ -80,10 +80,14 @@ struct Holding {
   int64_t bytes = 0;            // of a place
 };
 
-// The sets of places of such tensors, see Ring.
-inline int32_t sets_of(const PlanConfig& config, Mode mode, Holding::Kind kind) {
-  const bool arrives = kind == Holding::Kind::feed || kind == Holding::Kind::landing;
-  return arrives && config.can_overlap(mode) ? 2 : 1;
+// Whether such tensors can arrive during the step before theirs.
+inline bool arrives_early(const PlanConfig& config, Mode mode, Holding::Kind kind) {
+  return (kind == Holding::Kind::feed || kind == Holding::Kind::landing) &&
+         config.can_overlap(mode);
+}
+// The places of a holding that needs so many, on a rank with so many micro-batches; 0: none.
+inline int32_t places_in(int32_t needed, int32_t own, bool arrives_early) {
+  return std::max(std::min(needed, own), arrives_early && needed > 0 ? 2 : 0);
 }
 
 struct StageHoldings {

@@ -51,8 +51,7 @@ class RankLayout {
     int64_t top = program_.rings[0].stride;
     for (size_t i = 1; i < program_.rings.size(); ++i) {
       program_.rings[i].base = top;
-      const Ring& ring = program_.rings[i];
-      top = sum_of_bytes(top, bytes_of_many(ring.stride, ring.count * ring.sets));
+      top = sum_of_bytes(top, bytes_of_many(program_.rings[i].stride, program_.rings[i].count));
     }
     program_.bytes = top - program_.rings[0].stride;
   }
@@ -77,9 +76,10 @@ class RankLayout {
   }
 
   void place(int32_t stage, const Holding& holding) {
-    const int32_t count = std::min(places(holding, stage), own_.count());
+    const bool overlaps = arrives_early(plan_.config, mode_.mode, holding.kind);
+    const int32_t count = places_in(places(holding, stage), own_.count(), overlaps);
     const Place ring = add_ring(holding.bytes, count, own_.stride);
-    program_.rings.back().sets = sets_of(plan_.config, mode_.mode, holding.kind);
+    program_.rings.back().shift = overlaps ? count / 2 : 0;
     for (const Holding::Tensor& t : holding.tensors)
       (t.again ? places(stage).again : places(stage).first)[t.id] = {ring.ring, t.offset};
     const TensorId tensor = holding.tensors.front().id;

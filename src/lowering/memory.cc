@@ -51,7 +51,7 @@ std::array<int64_t, kMemoryKinds> memory_by_kind(const Plan& plan, int32_t rank)
   const ModePlan& mode = largest_mode(plan, r);
   const std::vector<Ring>& rings = mode.ranks[r].rings;
   for (size_t i = 1; i < rings.size(); ++i)
-    of(kind_of(mode, rank, static_cast<int32_t>(i))) += rings[i].bytes();
+    of(kind_of(mode, rank, static_cast<int32_t>(i))) += rings[i].stride * rings[i].count;
   return out;
 }
 

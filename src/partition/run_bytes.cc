@@ -254,9 +254,9 @@ RankBytes RunBytes::sum_of(std::span<const Place> stages, ModeInfo& mode, size_t
     scratch = std::max(scratch, share.scratch[m]);
     for (const Term& term : share.terms[m]) {
       const int32_t count =
-          std::min(places(mode, stages, s, term, place), own_micro_batches(mode, s, d));
-      const int64_t bytes =
-          bytes_of_many(term.bytes, count * sets_of(config_, mode.graph.mode, term.kind));
+          places_in(places(mode, stages, s, term, place), own_micro_batches(mode, s, d),
+                    arrives_early(config_, mode.graph.mode, term.kind));
+      const int64_t bytes = bytes_of_many(term.bytes, count);
       all = sum_of_bytes(all, bytes);
       if (term.kind == Holding::Kind::kept) kept = sum_of_bytes(kept, bytes);
     }

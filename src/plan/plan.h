@@ -123,18 +123,16 @@ struct MicroBatches {
 };
 
 // A ring is `count` equal places, which every `turn`-th micro-batch uses in turn. F, I and W ascend
-// per stage, so that places are acquired and released in order. `sets`: 2 if steps with odd and
-// with even sequences have places of their own, so that messages of a step arrive during the one
-// before.
+// per stage, so that places are acquired and released in order. Steps with odd sequences begin
+// `shift` places later, so that messages of a step can arrive during the one before.
 struct Ring {
   int64_t base = 0, stride = 0;  // bytes from the start of the rank's arena
-  int32_t count = 1, turn = 1, sets = 1;
+  int32_t count = 1, turn = 1, shift = 0;
 
   int64_t at(int32_t micro_batch, uint64_t sequence) const {
-    const int64_t set = static_cast<int64_t>(sequence % static_cast<uint64_t>(sets));
-    return base + (set * count + micro_batch / turn % count) * stride;
+    const int32_t begin = sequence % 2 ? shift : 0;
+    return base + (micro_batch / turn + begin) % count * stride;
   }
-  int64_t bytes() const { return stride * count * sets; }
 };
 
 // The position of an operand in a place of a ring. Ring 0 is the memory that persists between steps

@@ -295,7 +295,7 @@ TEST(Stages, ALimitIsKeptByTheBytesOfThePlan) {
   config.memory_limit = 100000;
   EXPECT_EQ(
       fault(model, config),
-      "plan: no partition fits: rank 0 needs 230528 bytes for the smallest possible stage, the "
+      "plan: no partition fits: rank 0 needs 198016 bytes for the smallest possible stage, the "
       "limit is 100000");
 }
 
