@@ -212,9 +212,9 @@ Status read_axes(const weft_plan_config& c, const Model& model, PlanConfig& out)
 Result<PlanConfig> config_of(weft_plan_config c, const Model& model) {
   PlanConfig out;
   if (c.step_kinds == 0 || (c.step_kinds & ~kStepKinds))
-    return Status(Code::invalid, cat("weft_plan_config.step_kinds is ", c.step_kinds,
-                                     ", expected a sum of WEFT_STEPS_TRAIN and other ",
-                                     "values of weft_step_kinds"));
+    return Status(Code::invalid,
+                  cat("weft_plan_config.step_kinds is ", c.step_kinds,
+                      ", expected a sum of values of weft_step_kinds, ", "as WEFT_STEPS_TRAIN"));
   c.step_kinds = c.step_kinds == WEFT_STEPS_ALL ? 0 : c.step_kinds / kStepKind;
 #define PLAN_SETTING(field, value) WEFT_TRY(take("weft_plan_config", #field, c.field, out.field));
 #include "plan/settings.def"

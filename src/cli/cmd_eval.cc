@@ -22,7 +22,6 @@ namespace {
 
 // Windows per step and pipeline rank, so that the ranks seldom wait at the start and end of a step.
 constexpr uint32_t kWindows = 8;
-constexpr size_t kQueued = 2;  // steps
 
 struct Options {
   ModelOptions model;
@@ -155,7 +154,7 @@ Outcome Evaluator::evaluate() {
     if (const int signal = stop_signal())
       return {128 + signal, "stopped after " + std::to_string(done) + " of " + all + " windows",
               ""};
-    for (; first < windows_ && steps_.size() < kQueued; first += most)
+    for (; first < windows_ && steps_.size() < kQueuedEvaluations; first += most)
       CLI_TRY(submit_step(first, std::min(most, windows_ - first)));
     done += steps_.front().windows;
     CLI_TRY(finish_step());

@@ -28,6 +28,8 @@ Outcome open_held_out(const DataOptions& options, const weft_preset_info& model,
 
 // The inputs of a model: tokens, targets, and positions if samples are packed.
 inline size_t inputs_of(const ModelOptions& model) { return model.packed ? 3 : 2; }
+// Steps of an evaluation that are queued, so that they overlap on the ranks.
+constexpr size_t kQueuedEvaluations = 2;
 Outcome submit(weft_run* run, std::span<const TensorPtr> inputs, weft_step_mode mode,
                uint64_t step);
 

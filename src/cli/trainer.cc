@@ -17,8 +17,6 @@ namespace weft::cli {
 
 namespace {
 
-constexpr size_t kQueuedEvaluations = 2;
-
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();

@@ -68,7 +68,6 @@ class Controller {
 
   bool idle() const { return finished_ == begun_; }
   uint64_t next_sequence() const { return begun_; }
-  uint64_t oldest_sequence() const { return finished_; }  // in progress, if any is
   // A step in progress; null: no such step is.
   const StepDescriptor* find(uint64_t sequence) const {
     return runs(sequence) ? &at(sequence).step : nullptr;

@@ -93,28 +93,6 @@ Status Engine::start(const StepDescriptor& step, Effects& effects) {
   return advance(effects);
 }
 
-// Grants places of a step that overlaps: those that the step before it does not use, when it is the
-// next one, and the others when that step is finished here. The controller grants sinks.
-void Engine::open_edges(const StepDescriptor& step, const StepDescriptor* before, bool unused,
-                        Effects& effects) const {
-  const ModePlan& mode = plan_->mode(step.mode);
-  const RankProgram& program = mode.ranks[static_cast<size_t>(rank_)];
-  for (int32_t id : program.edges) {
-    const Edge& e = mode.edges[static_cast<size_t>(id)];
-    if (e.to_rank != rank_ || e.kind == EdgeKind::sink) continue;
-    const Ring& ring = program.rings[static_cast<size_t>(e.landing.ring)];
-    const MicroBatches& all = e.micro_batches;
-    for (int32_t mb = all.first; mb < std::min(e.open, step.micro_batches); mb += all.stride) {
-      const int64_t place = ring.at(mb, step.sequence);
-      bool used = false;
-      for (int32_t i = all.first; before && i < std::min(all.end, before->micro_batches);
-           i += all.stride)
-        used = used || ring.at(i, before->sequence) == place;
-      if (used != unused) effects.grant(step, id, mb);
-    }
-  }
-}
-
 // Requests the values of the next units that have a free slot.
 void Engine::gather(Effects& effects) {
   for (; gather_next_ < jobs_.size(); ++gather_next_) {
@@ -128,21 +106,6 @@ void Engine::gather(Effects& effects) {
     for (const Use& use : uses(span.gathers, span.posts))
       effects.grant(step_, edge(use.slot), job.micro_batch);
   }
-}
-
-// A rank that has begun a later step asks for a value, or has room for a sum, or for any message of
-// a step that overlaps.
-Status Engine::take_early(uint64_t sequence, int32_t edge, int32_t micro_batch) {
-  const bool twice =
-      std::any_of(early_grants_.begin(), early_grants_.end(), [&](const Grant& grant) {
-        return grant.sequence == sequence && grant.edge == edge && grant.micro_batch == micro_batch;
-      });
-  if (twice || slot(edge) < 0 || sequence >= next_sequence_ + kStepsAtOnce ||
-      early_grants_.size() == early_grants_.capacity())
-    return Status(Code::protocol, cat("grant of edge ", edge, ", micro-batch ", micro_batch,
-                                      " of a step that has not begun here"));
-  early_grants_.push_back({sequence, edge, micro_batch});
-  return {};
 }
 
 bool Engine::fits(int32_t slot, int32_t micro_batch, uint8_t end) const {

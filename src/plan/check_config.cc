@@ -48,8 +48,8 @@ Status check_steps(const Model& model, const PlanConfig& c) {
   for (const Mode mode : kEveryMode)
     if (has_loss(mode)) possible |= PlanConfig::kOutputs << static_cast<uint32_t>(mode);
   if (c.step_kinds & ~possible)
-    return Status(Code::invalid,
-                  cat("step_kinds is ", c.step_kinds, ", expected bits of ", possible));
+    return Status(Code::invalid, cat("step_kinds is ", c.step_kinds,
+                                     ", expected no bits but those of ", possible));
   if (const uint32_t with = c.step_kinds / PlanConfig::kOutputs; with & ~c.step_kinds)
     return Status(Code::invalid, "step_kinds: outputs of a kind of steps that is not included");
   if (c.step_kinds > kKinds && model.outputs().empty())

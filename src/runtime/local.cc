@@ -37,7 +37,8 @@ struct LocalRanks::Rank final : RankLinks {
     push(Event::Kind::granted, route.peer(micro_batch).rank, step.sequence, route, micro_batch);
   }
   void control(int32_t to, const Control& message) override {
-    ranks.queue_.push_back({Event::Kind::control, to, rank, 0, 0, 0, message});
+    ranks.queue_.push_back(
+        {.kind = Event::Kind::control, .rank = to, .from = rank, .control = message});
   }
   void micro_batch(int32_t micro_batch) override { ranks.driver_.micro_batch(micro_batch); }
   void step_done(const StepResult& result) override { ranks.driver_.over(result); }

@@ -128,8 +128,8 @@ class Run : public EventSource {
   RunEvent started_event() const;
   // The run has failed, and no step or save was in progress.
   static RunEvent failed_event(const Status& status);
-  // Begins the next step. After a step that delivers outputs, no step begins before proceed(),
-  // because the owner reads them.
+  // Begins the next step. After a step that delivers outputs, no later step replaces them before
+  // proceed(), because the owner reads them.
   virtual void start(Step* step) = 0;
   virtual bool next_event(RunEvent& event, int64_t timeout_ns) = 0;
   virtual void proceed() = 0;

@@ -78,7 +78,9 @@ class Steps(unittest.TestCase):
         x, y = sine()
         kinds = weft.StepKinds
         with small_plan(step_kinds=kinds.TRAIN | kinds.TRAIN_OUTPUTS | kinds.EVAL | kinds.FORWARD).run(threads=1) as run:
-            expected = run.forward(x)
+            weights, expected = run.parameters(), run.forward(x)
+            hidden = np.tanh(x @ weights["hidden.weight"] + weights["hidden.bias"])
+            np.testing.assert_allclose(expected, hidden @ weights["out.weight"] + weights["out.bias"], atol=1e-5)
             loss, outputs = run.step_outputs(x, y)
             np.testing.assert_array_equal(outputs, expected)
             self.assertAlmostEqual(loss, np.mean((expected - y) ** 2), places=5)
