@@ -61,7 +61,7 @@ static double randn_draw(randn *r) {
   return factor * y;
 }
 
-static void randn_fill(randn *r, float *to, size_t n) {
+static inline void randn_fill(randn *r, float *to, size_t n) {
   for (size_t i = 0; i < n; ++i) to[i] = (float)randn_draw(r);
 }
 

@@ -17,6 +17,9 @@ namespace {
 struct AllSeen {
   HWY_INLINE FloatVec choose(FloatVec yes, FloatVec) const { return yes; }
 };
+struct NoneSeen {
+  HWY_INLINE FloatVec choose(FloatVec, FloatVec no) const { return no; }
+};
 struct SomeSeen {
   hn::Mask<FloatTag> mask;
   HWY_INLINE FloatVec choose(FloatVec yes, FloatVec no) const {
@@ -33,6 +36,15 @@ HWY_INLINE void for_columns(const ScoreTile& tile, int64_t lane, const F& f) {
   const int64_t end = tile.causal ? HWY_MIN(tile.end, group + 16) : tile.end;
   const int64_t all = tile.starts ? tile.begin : tile.causal ? HWY_MIN(end, row + 1) : end;
   int64_t c = tile.begin, at = lane;
+  if (tile.seen) {
+    for (; c < end; ++c, at += tile.width) {
+      if (tile.seen[c] != 0)
+        f(c, at, AllSeen());
+      else
+        f(c, at, NoneSeen());
+    }
+    return;
+  }
   for (; c < all; ++c, at += tile.width) f(c, at, AllSeen());
   const hn::RebindToSigned<FloatTag> whole;
   const auto rows = hn::Iota(whole, static_cast<int32_t>(row));

@@ -10,8 +10,9 @@ namespace weft::kernels {
 // Row `first_row` + i and column c of the matrix of scores are at data[(c - begin) * width + i] for
 // begin <= c < end. Width, `first_row` and `begin` are multiples of 16; rows of padding contain
 // finite values. With a causal mask a row sees columns up to its own number, otherwise all; with
-// `starts` it also sees none before the one that its element contains. Rows are taken in groups of
-// 16; what lies behind all that a group sees is neither read nor written.
+// `starts` it also sees none before the one that its element contains, with `seen` only columns c
+// where seen[c] is not 0. Rows are taken in groups of 16; what lies behind all that a group sees is
+// neither read nor written.
 struct ScoreTile {
   float* data = nullptr;
   int64_t width = 0;
@@ -19,6 +20,7 @@ struct ScoreTile {
   int64_t first_row = 0;
   bool causal = false;
   const int32_t* starts = nullptr;  // `width` columns; only with a causal mask
+  const int32_t* seen = nullptr;    // `end` flags; only without a causal mask
 };
 
 // Per row, arrays of `width` floats.

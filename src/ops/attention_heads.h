@@ -22,23 +22,25 @@ inline int64_t window_of(const Attrs& attrs) {
   return attrs.dims.rank > 0 ? attrs.dims[0] : INT64_MAX;
 }
 
-// Steps are floats from one row to the next.
+// `rows` are those of queries, `keys` those of keys and values. Steps are floats from one row to
+// the next.
 struct Sizes {
-  int64_t heads, rows, width, size, repeat, key_heads, step, key_step;
+  int64_t heads, rows, keys, width, size, repeat, key_heads, step, key_step;
   int64_t samples, window;
   bool capped;
   int64_t heads_of_whole, first_head;  // of the node that this is a piece of
 
   // Shapes of the inputs.
-  Sizes(const Attrs& attrs, const Shape& queries, const Shape* keys)
+  Sizes(const Attrs& attrs, const Shape& queries, const Shape* separate)
       : heads(attrs.heads),
         rows(queries[queries.rank - 2]),
-        width(keys ? queries.last() : queries.last() / 3),
+        keys(separate ? (*separate)[separate->rank - 2] : rows),
+        width(separate ? queries.last() : queries.last() / 3),
         size(width / heads),
-        repeat(keys ? width / keys->last() : 1),
+        repeat(separate ? width / separate->last() : 1),
         key_heads(heads / repeat),
         step(queries.last()),
-        key_step(keys ? keys->last() : step),
+        key_step(separate ? separate->last() : step),
         samples(queries.elements(0, queries.rank - 2)),
         window(window_of(attrs)),
         capped(attrs.cap > 0),
@@ -53,21 +55,25 @@ struct Sizes {
   int64_t key_heads_in_all() const { return samples * key_heads; }
   // A multiple of 16, as softmax_block.h requires.
   int64_t block_rows() const {
-    const int64_t affordable = kBlockElements / std::max<int64_t>(1, rows) / 16 * 16;
+    const int64_t affordable = kBlockElements / std::max<int64_t>(1, keys) / 16 * 16;
     return std::clamp(std::min(affordable, padded(rows)), kLeastRows, kBlockRows);
   }
   int64_t groups() const { return std::min(kMostParts, key_heads_in_all()); }
   // Keys and values, two blocks of scores, two of rows of q, dout or a result, one of capped
   // scores.
   int64_t group_floats() const {
-    return 2 * (rows * padded(size) + block_rows() * (rows + padded(size))) +
-           (capped ? block_rows() * rows : 0);
+    return 2 * (keys * padded(size) + block_rows() * (keys + padded(size))) +
+           (capped ? block_rows() * keys : 0);
   }
 };
 
-// The input after queries, keys and values; null: there is none.
+// The input after queries, keys and values, if there is one: positions with a causal mask,
+// otherwise the mask of keys.
 inline const View* positions_of(const Call& call) {
-  return call.in.size() % 2 == 0 ? &call.in.back() : nullptr;
+  return call.in.size() % 2 == 0 && (call.attrs->flags & kCausal) ? &call.in.back() : nullptr;
+}
+inline const View* mask_of(const Call& call) {
+  return call.in.size() % 2 == 0 && !(call.attrs->flags & kCausal) ? &call.in.back() : nullptr;
 }
 
 // One head of one sample. Rows of q and dq are Sizes::step apart, those of k, v and their gradients
@@ -80,6 +86,7 @@ struct Head {
   float *top, *inverse;                // its rows of the stash
   bool first;                          // of the heads that share keys and values
   const int32_t* positions = nullptr;  // of the sample's rows; null: row t has position t
+  const int32_t* mask = nullptr;       // of the sample's keys: not 0 where seen; null: all are
 };
 
 // The same places in inputs and gradients; null if there is no tensor.
@@ -90,12 +97,12 @@ inline std::array<float*, 3> places(std::span<const View> views, const Sizes& s,
     float* q = views[0].f32() + sample * s.rows * s.step + head * s.size;
     return {q, q + s.width, q + 2 * s.width};
   }
-  const auto place = [&](const View& view, int64_t step, int64_t number) {
-    return view ? view.f32() + sample * s.rows * step + number * s.size : nullptr;
+  const auto place = [&](const View& view, int64_t sample_floats, int64_t number) {
+    return view ? view.f32() + sample * sample_floats + number * s.size : nullptr;
   };
-  const int64_t key_head = head / s.repeat;
-  return {place(views[0], s.step, head), place(views[1], s.key_step, key_head),
-          place(views[2], s.key_step, key_head)};
+  const int64_t key_head = head / s.repeat, key_floats = s.keys * s.key_step;
+  return {place(views[0], s.rows * s.step, head), place(views[1], key_floats, key_head),
+          place(views[2], key_floats, key_head)};
 }
 
 inline Head head_of(const Call& call, const Sizes& s, int64_t index) {
@@ -110,6 +117,7 @@ inline Head head_of(const Call& call, const Sizes& s, int64_t index) {
          .inverse = call.stash[1].f32() + index * s.rows,
          .first = head % s.repeat == 0};
   if (const View* positions = positions_of(call)) h.positions = positions->i32() + sample * s.rows;
+  if (const View* mask = mask_of(call)) h.mask = mask->i32() + sample * s.keys;
   if (!call.din.empty()) {
     const auto din = places(call.din, s, sample, head);
     h.dq = din[0];

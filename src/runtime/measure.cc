@@ -25,10 +25,14 @@ double median_seconds(std::vector<int64_t>& nanoseconds) {
   return static_cast<double>(median(std::span(nanoseconds))) * 1e-9;
 }
 
-// All ops accept indices below this number: ops on indices (slice, concat, ...) do not change their
-// values.
-int64_t bound_of(const Model& model, NodeId input) {
-  int64_t bound = 0;
+// All ops accept whole numbers from `least` to `bound` - 1: ops on indices (slice, concat, ...) do
+// not change their values.
+struct Bounds {
+  int64_t least, bound;
+};
+
+Bounds bounds_of(const Model& model, NodeId input) {
+  int64_t least = 0, bound = 0;
   const auto at_most = [&bound](int64_t most) {
     bound = bound == 0 ? most : std::min(bound, most);
   };
@@ -41,13 +45,16 @@ int64_t bound_of(const Model& model, NodeId input) {
       if (user.op->is_loss()) at_most(model.node(user.in.front()).one.out.shape.last());
       if (user.op->name() == "embedding" && !(user.attrs.flags & kPositions))
         at_most(model.param(user.weights.front()).shape[0]);
-      if (user.op->name() == "attention") at_most(1);  // the only position of the first row
+      if (user.op->name() == "attention" && (user.attrs.flags & kCausal))
+        at_most(1);  // the only position of the first row
+      else if (user.op->name() == "attention")
+        least = 1;  // a mask that hides no key
       if (user.op->name() == "gather" && use.port == 1)
         at_most(model.node(user.in.front()).one.out.shape[user.attrs.axis]);
       if (user.one.out.dtype == DType::i32) reached[static_cast<size_t>(use.node)] = true;
     }
   }
-  return std::max<int64_t>(bound, 1);
+  return {least, std::max(bound, least + 1)};
 }
 
 void draw(const Model& model, NodeId input, std::span<std::byte> bytes) {
@@ -56,9 +63,11 @@ void draw(const Model& model, NodeId input, std::span<std::byte> bytes) {
     return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33;
   };
   if (model.node(input).one.out.dtype == DType::i32) {
-    const auto bound = static_cast<uint64_t>(bound_of(model, input));
+    const Bounds bounds = bounds_of(model, input);
+    const auto count = static_cast<uint64_t>(bounds.bound - bounds.least);
     auto* out = reinterpret_cast<int32_t*>(bytes.data());
-    for (size_t i = 0; i < bytes.size() / 4; ++i) out[i] = static_cast<int32_t>(next() % bound);
+    for (size_t i = 0; i < bytes.size() / 4; ++i)
+      out[i] = static_cast<int32_t>(bounds.least + static_cast<int64_t>(next() % count));
   } else if (model.node(input).one.out.dtype == DType::f32) {
     auto* out = reinterpret_cast<float*>(bytes.data());
     for (size_t i = 0; i < bytes.size() / 4; ++i)

@@ -281,6 +281,20 @@ for shape in ((4, 3, 5), (3, 2, 4, 19), (3, 7)):
     rows = np.array(cases[-1]["in"][0]["data"]).reshape(-1, shape[-1])
     cases[-1]["dweights"][2:] = [flat(rows.mean(0)), flat(rows.var(0, ddof=1))]
 
+
+def masked_attention(heads, has_mask):
+    """Of keys and values that may have another number of rows than queries."""
+    def forward(x, _):
+        q, k, v = [y.reshape(*y.shape[:-1], heads, -1) for y in x[:3]]
+        mask = x[3][:, None, None, :] != 0 if has_mask else None
+        return jax.nn.dot_product_attention(q, k, v, mask=mask).reshape(x[0].shape)
+    return forward
+
+
+case("attention of other rows", "attention", masked_attention(2, False), [normal(2, 3, 8), normal(2, 7, 8), normal(2, 7, 8)], heads=2)
+case("attention mask", "attention", masked_attention(3, True),
+     [normal(2, 4, 12), normal(2, 6, 12), normal(2, 6, 12), np.array([[1, 1, 1, 0, 0, 0], [0, 1, 0, 1, 1, 1]], np.int32)], heads=3)
+
 path = pathlib.Path(__file__).with_name("op_values.json")
 lines = [json.dumps(row, separators=(",", ":")) for row in cases]
 path.write_text("[\n" + ",\n".join(lines) + "\n]\n")

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ops/cases.h"
 
 namespace weft::test {
@@ -18,6 +20,15 @@ std::vector<int32_t> sequences(const std::vector<int32_t>& lengths) {
   return out;
 }
 
+// Of samples with so many keys, of which these are seen.
+std::vector<int32_t> masks(int32_t keys, const std::vector<std::vector<int32_t>>& seen) {
+  std::vector<int32_t> out;
+  for (const std::vector<int32_t>& sample : seen)
+    for (int32_t i = 0; i < keys; ++i)
+      out.push_back(std::find(sample.begin(), sample.end(), i) == sample.end() ? 0 : i + 1);
+  return out;
+}
+
 }  // namespace
 
 std::vector<OpCase> attention_cases() {
@@ -34,6 +45,42 @@ std::vector<OpCase> attention_cases() {
        .op = "attention",
        .attrs = {.heads = 2},
        .in = {batch({2, 6, 8}), batch({2, 6, 8}), batch({2, 6, 8})}},
+      {.name = "attention/of other rows",
+       .op = "attention",
+       .attrs = {.heads = 2},
+       .in = {batch({2, 6, 8}), batch({2, 9, 8}), batch({2, 9, 8})}},
+      {.name = "attention/of one other row, grouped queries",
+       .op = "attention",
+       .attrs = {.heads = 4},
+       .in = {batch({2, 5, 24}), batch({2, 1, 12}), batch({2, 1, 12})}},
+      {.name = "attention/of other rows, several blocks, cap",
+       .op = "attention",
+       .attrs = {.heads = 4, .cap = 1.5},
+       .in = {batch({2, 70, 24}), batch({2, 150, 12}), batch({2, 150, 12})}},
+      {.name = "attention/of other rows, dropout",
+       .op = "attention",
+       .attrs = {.heads = 2, .factor = 0.2},
+       .in = {batch({2, 20, 8}), batch({2, 7, 8}), batch({2, 7, 8})}},
+      {.name = "attention/mask",
+       .op = "attention",
+       .attrs = {.heads = 3},
+       .in = {batch({2, 7, 45}), int_batch({2, 7})},
+       .ints = {masks(7, {{0, 1, 2, 3}, {2, 5}})}},
+      {.name = "attention/mask of other rows",
+       .op = "attention",
+       .attrs = {.heads = 2},
+       .in = {batch({2, 3, 8}), batch({2, 9, 8}), batch({2, 9, 8}), int_batch({2, 9})},
+       .ints = {masks(9, {{8}, {0, 3, 4, 5, 7}})}},
+      {.name = "attention/mask, several blocks, grouped queries, dropout",
+       .op = "attention",
+       .attrs = {.heads = 4, .factor = 0.2},
+       .in = {batch({2, 70, 24}), batch({2, 150, 12}), batch({2, 150, 12}), int_batch({2, 150})},
+       .ints = {masks(150, {counting(0, 100), {66, 67, 68, 80, 130}})}},
+      {.name = "attention/mask, cap",
+       .op = "attention",
+       .attrs = {.heads = 2, .cap = 0.5},
+       .in = {batch({3, 20, 12}), int_batch({3, 20})},
+       .ints = {masks(20, {counting(0, 20), counting(0, 3), counting(15, 20)})}},
       {.name = "attention/grouped queries",
        .op = "attention",
        .attrs = {.heads = 4, .flags = kCausal},

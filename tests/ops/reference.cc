@@ -317,7 +317,11 @@ Values matmul(const RefCall& c) {
 
 Values attention(const RefCall& c) {
   const Shape& in = c.in[0].shape;
-  const bool packed = c.in.size() <= 2, has_positions = c.in.size() % 2 == 0;
+  const bool packed = c.in.size() <= 2, causal = (c.attrs.flags & kCausal) != 0,
+             has_positions = c.in.size() % 2 == 0 && causal,
+             has_mask = c.in.size() % 2 == 0 && !causal;
+  const Shape& with_keys = c.in[packed ? 0 : 1].shape;
+  const int64_t keys = with_keys[with_keys.rank - 2];
   const int64_t t = in[in.rank - 2], d = packed ? in.last() / 3 : in.last(),
                 size = d / c.attrs.heads,
                 repeat =
@@ -334,18 +338,19 @@ Values attention(const RefCall& c) {
   for (int64_t sample = 0; sample < in.elements(0, in.rank - 2); ++sample)
     for (int64_t head = 0; head < c.attrs.heads; ++head)
       for (int64_t i = 0; i < t; ++i) {
-        const int64_t end = c.attrs.flags & kCausal ? i + 1 : t, base = sample * t,
+        const int64_t end = causal ? i + 1 : keys, base = sample * t, key_base = sample * keys,
                       first = head * size;
         const int64_t sequence =
             has_positions ? i - static_cast<int64_t>(at(c.in.back().v, base + i)) : 0;
         const int64_t window = c.attrs.dims.rank > 0 ? c.attrs.dims[0] : t,
-                      begin = std::max(sequence, i + 1 - window);
+                      begin = causal ? std::max(sequence, i + 1 - window) : 0;
         Values p(static_cast<size_t>(end));
         for (int64_t j = begin; j < end; ++j) {
           for (int64_t e = first; e < first + size; ++e)
-            at(p, j) += value(0, base + i, e) * value(1, base + j, e);
+            at(p, j) += value(0, base + i, e) * value(1, key_base + j, e);
           at(p, j) /= std::sqrt(static_cast<double>(size));
           if (c.attrs.cap > 0) at(p, j) = capped(at(p, j), c.attrs.cap);
+          if (has_mask && at(c.in.back().v, key_base + j) == 0) at(p, j) = -INFINITY;
         }
         softmax_row(p.data() + begin, end - begin);
         if (c.training && c.attrs.factor > 0)
@@ -353,12 +358,12 @@ Values attention(const RefCall& c) {
             at(p, j) = dropped(
                 c, at(p, j),
                 static_cast<uint64_t>(
-                    (((sample * heads_of_whole + c.attrs.section.begin / size + head) * t + j) *
+                    (((sample * heads_of_whole + c.attrs.section.begin / size + head) * keys + j) *
                      rows) +
                     i));
         for (int64_t j = begin; j < end; ++j)
           for (int64_t e = first; e < first + size; ++e)
-            at(out, (base + i) * d + e) += at(p, j) * value(2, base + j, e);
+            at(out, (base + i) * d + e) += at(p, j) * value(2, key_base + j, e);
       }
   return out;
 }

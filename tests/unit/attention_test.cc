@@ -226,6 +226,87 @@ TEST(Attention, RefusesAPositionBeforeTheFirstRow) {
   EXPECT_EQ(fault({0, 1, 2, -1, 0, 1}), "position -1 at element 3 of i32[2,3], expected 0 to 0");
 }
 
+// Attention of queries over keys and values of other rows, of which a mask hides some.
+struct Crossed {
+  std::vector<float> out, dq, dk, dv;
+  Status status;  // of forward
+
+  Crossed(int64_t rows, int64_t keys, int64_t width, std::vector<float> q, std::vector<float> k,
+          std::vector<float> v, std::vector<float> dout, std::vector<int32_t> mask)
+      : out(q.size(), NAN), dq(q.size(), NAN), dk(k.size(), NAN), dv(v.size(), NAN) {
+    Attrs attrs;
+    attrs.heads = 2;
+    const Desc of_q{DType::f32, {1, rows, width}}, of_k{DType::f32, {1, keys, width}},
+        of_mask{DType::i32, {1, keys}};
+    std::vector<Operand> operands{{of_q, true}, {of_k, true}, {of_k, true}};
+    std::vector<View> ins{{q.data(), of_q}, {k.data(), of_k}, {v.data(), of_k}},
+        dins{{dq.data(), of_q}, {dk.data(), of_k}, {dv.data(), of_k}};
+    if (!mask.empty()) {
+      operands.push_back({of_mask, true});
+      ins.push_back({mask.data(), of_mask});
+      dins.push_back({nullptr, of_mask});
+    }
+    const Op& op = *find_op("attention");
+    const Inferred inferred = op.infer(attrs, operands, {}).take();
+    std::vector<std::vector<float>> kept;
+    std::vector<View> stash;
+    for (const Desc& desc : inferred.stash) {
+      kept.emplace_back(static_cast<size_t>(desc.shape.elements()), NAN);
+      stash.push_back({kept.back().data(), desc});
+    }
+    std::vector<std::byte> scratch(inferred.scratch, std::byte{0xff});
+    test::ThreadedTiles tiles(2);
+    Call call;
+    call.attrs = &attrs;
+    call.in = ins;
+    call.out = {out.data(), inferred.out};
+    call.stash = stash;
+    call.dout = {dout.data(), inferred.out};
+    call.scratch = scratch.data();
+    call.tiles = &tiles;
+    ComputeScope scope;
+    status = op.forward(call);
+    if (!status.ok()) return;
+    call.din = dins;
+    EXPECT_TRUE(op.input_grad(call).ok());
+  }
+};
+
+TEST(Attention, MaskedKeysBehindTheOthersChangeNoBit) {
+  constexpr int64_t kRows = 70, kWidth = 24;
+  const std::vector<float> q = normals(kRows * kWidth, 1), dout = normals(kRows * kWidth, 2);
+  for (const int64_t keys : {1, 5, 64, 100}) {
+    SCOPED_TRACE(keys);
+    const auto floats = static_cast<size_t>(keys * kWidth);
+    const std::vector<float> k = normals(floats, 3), v = normals(floats, 4);
+    const Crossed none(kRows, keys, kWidth, q, k, v, dout, {});
+    std::vector<int32_t> mask(static_cast<size_t>(keys), -1);
+    const Crossed all(kRows, keys, kWidth, q, k, v, dout, mask);
+    mask.resize(static_cast<size_t>(keys + 90));
+    const auto longer = [&](std::vector<float> x) {
+      x.resize(static_cast<size_t>((keys + 90) * kWidth), NAN);
+      return x;
+    };
+    const Crossed padded(kRows, keys + 90, kWidth, q, longer(k), longer(v), dout, mask);
+    for (const Crossed* other : {&all, &padded}) {
+      EXPECT_EQ(other->out, none.out);
+      EXPECT_EQ(other->dq, none.dq);
+      EXPECT_EQ(std::vector(other->dk.begin(), other->dk.begin() + keys * kWidth), none.dk);
+      EXPECT_EQ(std::vector(other->dv.begin(), other->dv.begin() + keys * kWidth), none.dv);
+    }
+    for (size_t i = floats; i < padded.dk.size(); ++i) {
+      ASSERT_EQ(padded.dk[i], 0);
+      ASSERT_EQ(padded.dv[i], 0);
+    }
+  }
+}
+
+TEST(Attention, RefusesAMaskThatHidesAllKeysOfASample) {
+  const std::vector<float> q = normals(2 * 4, 1), k = normals(3 * 4, 2);
+  EXPECT_EQ(Crossed(2, 3, 4, q, k, k, q, {0, 0, 0}).status.text(),
+            "all 3 elements from 0 of the mask i32[1,3] are 0, expected a key that is seen");
+}
+
 // Scores of a row lie close to one another and far from 0, and are exact in a float, so that the
 // softmax is all that can be wrong.
 TEST(Attention, AgreesWithThePlainWayAtLargeScores) {

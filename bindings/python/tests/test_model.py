@@ -38,6 +38,9 @@ class Ops(unittest.TestCase):
             "reshape": (x.reshape(-1, 48), (1, 48)),
             "attention": (x.linear(24).attention(4, causal=True), (1, 6, 8)),
             "separate attention": (model.attention(x, x, table, heads=2), (1, 6, 8)),
+            "attention to other rows": (model.attention(x, x.slice(1, 0, 4), x.slice(1, 0, 4), heads=2), (1, 6, 8)),
+            "masked attention": (x.linear(24).attention(4, mask=ids), (1, 6, 8)),
+            "masked attention to other rows": (model.attention(x.slice(1, 0, 2), x, x, heads=2, mask=ids), (1, 2, 8)),
             "conv1d": (x.conv1d(5, 3, padding=1, stride=2), (1, 3, 5)),
             "conv2d": (x.reshape(-1, 6, 4, 2).conv2d(4, (3, 1), groups=2, bias=False), (1, 4, 4, 4)),
             "max_pool": (x.reshape(-1, 6, 4, 2).max_pool(2), (1, 3, 2, 2)),
@@ -54,6 +57,8 @@ class Ops(unittest.TestCase):
         for name, (value, shape) in cases.items():
             with self.subTest(name):
                 self.assertEqual(value.shape, shape)
+        with self.assertRaisesRegex(ValueError, "expected none with causal"):
+            x.linear(24).attention(4, causal=True, mask=ids)
         out = x.linear(10)
         self.assertEqual(out.softmax_cross_entropy(ids, smoothing=0.1).shape, (1,))
 

@@ -126,10 +126,19 @@ class Model(Object):
         """The values joined along an axis, which is not the samples."""
         return self.node("concat", *values, name=name, axis=values[0]._axis(axis))
 
-    def attention(self, q: Value, k: Value, v: Value, heads: int, *, causal: bool = False, dropout: float = 0.0, cap: float = 0.0,
-                  name: Optional[str] = None) -> Value:
-        """Attention over separate queries, keys and values; Value.attention() is for those that are side by side."""
-        return self.node("attention", q, k, v, name=name, heads=heads, flags=2 if causal else 0, factor=dropout, cap=cap)
+    def attention(self, q: Value, k: Value, v: Value, heads: int, *, causal: bool = False, mask: Optional[Value] = None, dropout: float = 0.0,
+                  cap: float = 0.0, name: Optional[str] = None) -> Value:
+        """Attention over separate queries, keys and values; Value.attention() is for those that are side by side. If not causal, keys can have
+        another number of rows than queries, and a mask [.., rows of keys] can hide those whose element is 0."""
+        return self._attention((q, k, v), heads, causal, mask, dropout, cap, name)
+
+    def _attention(self, inputs: Tuple[Value, ...], heads: int, causal: bool, mask: Optional[Value], dropout: float, cap: float,
+                   name: Optional[str]) -> Value:
+        if mask is not None and causal:
+            raise ValueError("attention has a mask of keys, expected none with causal")   # the library would take it for positions
+        if mask is not None:
+            inputs += (mask,)
+        return self.node("attention", *inputs, name=name, heads=heads, flags=NodeFlags.CAUSAL if causal else 0, factor=dropout, cap=cap)
 
     def op(self, op: Op) -> None:
         """Makes an op of the program available under its name, for node() and for the processes of a run."""

@@ -228,9 +228,11 @@ class Value:
         """The mean of each window of images [.., h, w, c]. Default of `stride`: `size`."""
         return self.model.node("average_pool", self, name=name, dims=[size, stride or size, padding])
 
-    def attention(self, heads: int, *, causal: bool = False, dropout: float = 0.0, cap: float = 0.0, name: Optional[str] = None) -> "Value":
-        """Attention over queries, keys and values, which are side by side in the last dimension. Scores s become cap * tanh(s / cap); 0: no cap."""
-        return self.model.node("attention", self, name=name, heads=heads, flags=NodeFlags.CAUSAL if causal else 0, factor=dropout, cap=cap)
+    def attention(self, heads: int, *, causal: bool = False, mask: Optional["Value"] = None, dropout: float = 0.0, cap: float = 0.0,
+                  name: Optional[str] = None) -> "Value":
+        """Attention over queries, keys and values, which are side by side in the last dimension. If not causal, a mask [.., rows] can hide keys
+        whose element is 0. Scores s become cap * tanh(s / cap); 0: no cap."""
+        return self.model._attention((self,), heads, causal, mask, dropout, cap, name)
 
     def cached_attention(self, heads: int, positions: "Value", sequences: "Value", places: int, length: int, *, bf16: bool = False,
                          cap: float = 0.0, name: Optional[str] = None) -> "Value":
