@@ -23,6 +23,7 @@ struct Train {
   Outcome run();
   Outcome train();
   Outcome resume(CheckpointPtr& checkpoint);
+  Outcome run_trainer(CheckpointPtr checkpoint);
   void choose_tokenizer();
   std::vector<std::pair<std::string, std::string>> stored_texts() const;
 };
@@ -170,8 +171,26 @@ Outcome Train::train() {
   watch_signals();
   choose_tokenizer();
   if (!options.checkpoint.empty()) CLI_TRY(settings.check_storable());
-  Trainer trainer(options, stored_texts());
-  return trainer.run(checkpoint.get());
+  return run_trainer(std::move(checkpoint));
+}
+
+// Again and again, while ranks are lost.
+Outcome Train::run_trainer(CheckpointPtr checkpoint) {
+  const auto texts = stored_texts();
+  for (uint32_t restarts = 1;; ++restarts) {
+    auto trainer = std::make_unique<Trainer>(options, texts);
+    const Outcome outcome = trainer->run(checkpoint.get());
+    if (outcome.exit != kLost || restarts > options.launch.restarts || stop_signal())
+      return outcome;
+    const std::string last = trainer->last_checkpoint();
+    trainer.reset();  // its ranks have ended before others start
+    complain("train", outcome.text + "; restart " + std::to_string(restarts) + " of " +
+                          std::to_string(options.launch.restarts));
+    if (last.empty()) continue;
+    weft_checkpoint_info info = sized<weft_checkpoint_info>();
+    options.resume = last;
+    CLI_TRY(open_checkpoint("train", last, checkpoint, info));
+  }
 }
 
 void add_data_options(StoredOptions& settings, TrainOptions& o) {
@@ -210,6 +229,10 @@ void add_rank_options(Parser& parser, StoredOptions& settings, TrainOptions& o) 
       .type("N")
       .range(0, kMostThreads);
   add_launch_options(parser, o.launch);
+  parser
+      .add("--restarts", o.launch.restarts,
+           "If a rank is lost, start again from the last checkpoint, at most N times")
+      .type("N");
 }
 
 void add_checkpoint_options(Parser& parser, StoredOptions& settings, TrainOptions& o) {

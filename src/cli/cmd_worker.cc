@@ -1,4 +1,6 @@
 // weft worker
+#include <array>
+
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "cli/worker.h"
@@ -7,8 +9,12 @@ namespace weft::cli {
 
 namespace {
 
+constexpr std::array<std::pair<std::string_view, Repeat>, 3> kRepeats{
+    {{"never", Repeat::never}, {"lost", Repeat::lost}, {"always", Repeat::always}}};
+
 struct Command {
   WorkerOptions worker;
+  std::string repeat = "never";
   uint32_t ranks = 0;
 
   Outcome run();
@@ -41,12 +47,18 @@ Outcome Command::check_join() const {
     return {kUsage, "--join cannot be combined with --join-file", ""};
   if (worker.parent > 0 && !worker.launcher.empty())
     return {kUsage, "--parent cannot be combined with --launcher", "a launcher ends its ranks"};
+  if (worker.parent > 0 && worker.repeat != Repeat::never)
+    return {kUsage, "--parent cannot be combined with --repeat", "that process starts this one"};
+  if (worker.join_file == "-" && worker.repeat != Repeat::never)
+    return {kUsage, "--join-file - cannot be combined with --repeat: it can be read only once", ""};
   if (worker.join.empty() && worker.join_file.empty() && worker.place.host.empty())
     return {kUsage, "--join or --join-file is missing", ""};
   return {};
 }
 
 Outcome Command::run() {
+  for (const auto& [name, when] : kRepeats)
+    if (name == repeat) worker.repeat = when;
   CLI_TRY(take_place());
   CLI_TRY(check_join());
   Outcome outcome = serve_rank(worker);
@@ -96,6 +108,13 @@ Action add_worker(Parser& parser) {
            "this launcher: auto, env, slurm, mpi or kubernetes; see weft-launch(7)")
       .type("NAME")
       .one_of(launcher_names());
+  parser
+      .add(
+          "--repeat", command->repeat,
+          "Join again after a run. never; lost: until a run ends that is not lost; always: until a "
+          "signal")
+      .type("WHEN")
+      .one_of({"never", "lost", "always"});
   parser.add("--threads", o.threads, "Compute threads").type("N").range(1, kMostThreads);
   parser.add("--join-timeout", o.join_timeout, "Time to wait for the start of the run, in seconds")
       .type("N")

@@ -54,6 +54,12 @@ Outcome check_launch(const LaunchOptions& o) {
                           std::string(name) + ": all ranks run in this process");
   if (!o.join_file.empty() && !o.external && o.launcher.empty())
     return {kUsage, "--join-file requires --external or --launcher: no other process joins", ""};
+  if (o.restarts > 0 && o.external && o.launcher.empty() && o.listen.starts_with("tcp://") &&
+      o.join_file.empty() && o.key.empty() && !o.insecure)
+    return {kUsage,
+            "--restarts with --external requires --join-file or --key: otherwise each start has "
+            "new keys, and the workers of the last one cannot join",
+            "for example: --key FILE here, and 'weft worker --key FILE --repeat lost'"};
   // The ranks of this machine listen at the address of rank 0, which ranks of other machines must
   // be able to reach.
   if (o.external && o.ranks - o.external > 1 && is_wildcard(o.listen))

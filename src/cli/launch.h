@@ -18,6 +18,7 @@ struct LaunchOptions {
   bool in_process = false;
   std::string listen;     // empty: a socket file of this machine
   uint32_t external = 0;  // ranks that are started elsewhere
+  uint32_t restarts = 0;  // of the run, after a rank is lost
   std::string launcher;   // that has started this process; empty: none
   Place place;            // with a launcher
   bool insecure = false;

@@ -54,6 +54,7 @@ Outcome serve_launched(const LaunchOptions& o, const std::string& weights) {
   worker.rank = o.place.rank;
   worker.threads = o.threads;
   worker.join_timeout = o.join_timeout;
+  worker.repeat = o.restarts > 0 ? Repeat::lost : Repeat::never;
   worker.insecure = o.insecure;
   worker.quiet = true;
   worker.verbose = o.verbose;

@@ -29,6 +29,8 @@ class Trainer {
 
   // `resumed`: the checkpoint from which to continue, or null.
   Outcome run(weft_checkpoint* resumed);
+  // The path of the one from which a run could continue now, or empty.
+  const std::string& last_checkpoint() const { return last_checkpoint_; }
 
  private:
   Outcome prepare(weft_checkpoint* resumed);

@@ -24,6 +24,7 @@ class Worker {
       : o_(options), deadline_(Clock::now() + std::chrono::seconds(options.join_timeout)) {}
 
   Outcome serve();
+  bool repeats(const Outcome& outcome) const;
 
  private:
   std::chrono::milliseconds remaining() const {
@@ -38,6 +39,7 @@ class Worker {
 
   const WorkerOptions& o_;
   const Clock::time_point deadline_;
+  bool started_ = false, refused_ = false;
 };
 
 Outcome Worker::find_rank_zero(std::string& endpoint, std::string& key) const {
@@ -97,8 +99,11 @@ Outcome Worker::serve() {
   do {
     CLI_CALL(weft_run_poll(run.get(), &event, -1, &err));
     if (const std::string line = mesh_events.text(event); !line.empty()) complain("worker", line);
+    if (event.kind == WEFT_EVENT_STARTED) started_ = true;
     if (event.kind == WEFT_EVENT_STARTED && !o_.launcher.empty()) cancel.leave_to_rank_zero();
   } while (event.kind != WEFT_EVENT_ENDED && event.kind != WEFT_EVENT_FAILED);
+  weft_failure failure = sized<weft_failure>();
+  refused_ = weft_run_failure(run.get(), &failure) > 0 && failure.cause == WEFT_CAUSE_REFUSED;
   return end_of(event);
 }
 
@@ -112,11 +117,30 @@ Outcome Worker::end_of(const weft_event& event) const {
   return {};
 }
 
+// After a lost run, rank 0 may need some time to start again, and so may other ranks. A run that
+// has not begun for other reasons than lost ranks would not begin next time either.
+bool Worker::repeats(const Outcome& outcome) const {
+  if (o_.repeat == Repeat::never || stop_signal()) return false;
+  const bool lost = outcome.exit == kLost;
+  if (o_.repeat == Repeat::always) return started_ || lost;
+  return lost && !refused_ && (started_ || Clock::now() < deadline_);
+}
+
 }  // namespace
 
 Outcome serve_rank(const WorkerOptions& options) {
+  constexpr unsigned kPause = 1;  // seconds; a signal ends it
   watch_signals();
-  return Worker(options).serve();
+  for (std::string last;;) {
+    Worker worker(options);
+    const Outcome outcome = worker.serve();
+    if (!worker.repeats(outcome)) return outcome;
+    // While there is no rank 0, every attempt ends in the same way.
+    if (!options.quiet && !outcome.text.empty() && outcome.text != last)
+      complain("worker", outcome.text + "; joining again");
+    last = outcome.text;
+    sleep(kPause);
+  }
 }
 
 }  // namespace weft::cli

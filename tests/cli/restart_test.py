@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Runs that begin again after a rank is lost, and workers that join again. The results are those of an undisturbed run."""
+import os
+import signal
+import subprocess
+import unittest
+
+from weft import Case, DRAWN, TINY, WEFT, free_port, last_line, run, until
+
+# Rank 0 writes a line for each step to a pipe, and waits when it is full. So it has most steps to do when the first checkpoint is read.
+STEPS = 1000
+TRAIN = ["train", TINY, *DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1", "--steps", str(STEPS), "--json"]
+SAVED = '"event":"checkpoint"'
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+        return [int(child) for child in file.read().split()]
+
+
+class Restarts(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.undisturbed = last_line(run(*TRAIN, "--in-process").stdout)["digest"]
+
+    def start(self, *args, **kwargs):
+        process = subprocess.Popen([WEFT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def train(self, *args):
+        return self.start(*TRAIN, "--ranks", 3, "--checkpoint", self.path("ck"), "--checkpoint-every", 100, *args)
+
+    def worker(self, *args):
+        return self.start("worker", *args)
+
+    def ends_undisturbed(self, process):
+        out, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual(last_line(out)["digest"], self.undisturbed)
+        return err
+
+    def ends(self, process, status=0):
+        err = process.communicate(timeout=120)[1]
+        self.assertEqual(process.returncode, status, err)
+        return err
+
+    def test_ranks_of_this_machine_start_again(self):
+        process = self.train("--restarts", 2, "--log", self.path("log"))
+        for _ in range(2):
+            until(process.stdout, SAVED)
+            os.kill(children(process.pid)[0], signal.SIGKILL)
+        err = self.ends_undisturbed(process)
+        self.assertRegex(err, r"rank 1 .*lost: killed by signal 9.*last checkpoint: .*step-\d+; restart 1 of 2\n")
+        self.assertIn("; restart 2 of 2\n", err)
+        with open(self.path("log"), encoding="utf-8") as log:
+            self.assertEqual(log.read().count('"event":"run"'), 3)
+
+    def test_a_run_without_a_checkpoint_begins_again(self):
+        process = self.start(*TRAIN, "--ranks", 2, "--restarts", 1)
+        until(process.stdout, '"event":"step"')
+        os.kill(children(process.pid)[0], signal.SIGKILL)
+        self.assertRegex(self.ends_undisturbed(process), "nothing was saved; restart 1 of 1\n")
+
+    def test_the_last_loss_ends_the_run(self):
+        process = self.train("--restarts", 1)
+        for _ in range(2):
+            until(process.stdout, SAVED)
+            os.kill(children(process.pid)[-1], signal.SIGKILL)
+        self.assertRegex(self.ends(process, 4), r"restart 1 of 1\n.*rank 2 .*lost: killed by signal 9.*last checkpoint: .*step-\d+\n$")
+
+    def test_a_signal_ends_a_run_that_could_start_again(self):
+        process = self.train("--restarts", 9)
+        until(process.stdout, SAVED)
+        process.send_signal(signal.SIGTERM)
+        self.assertNotIn("restart", self.ends(process, 128 + signal.SIGTERM))
+
+    def test_workers_join_the_next_start(self):
+        for name, rank_0, worker in (("file", ["--listen", "tcp://127.0.0.1:0", "--join-file", self.path("join")],
+                                      ["--join-file", self.path("join")]), ("key", *self.with_a_key())):
+            with self.subTest(name):
+                process = self.train("--external", 2, "--restarts", 1, *rank_0)
+                survivor, victim = (self.worker(*worker, "--repeat", "lost") for _ in range(2))
+                until(process.stdout, SAVED)
+                victim.kill()
+                replacement = self.worker(*worker)
+                self.assertIn("; restart 1 of 1\n", self.ends_undisturbed(process))
+                self.assertRegex(self.ends(survivor), r"rank \d .*lost.*; joining again\n[^$]*the run has ended\n$")
+                self.ends(replacement)
+                self.ends(victim, -signal.SIGKILL)
+                subprocess.run(["rm", "-r", self.path("ck")], check=True)
+
+    def with_a_key(self):
+        key, address = self.path("key"), f"tcp://127.0.0.1:{free_port()}"
+        self.assertEqual(run("key", key).returncode, 0)
+        return ["--listen", address, "--key", key], ["--join", address, "--key", key]
+
+    def test_a_worker_that_always_repeats_serves_runs_until_a_signal(self):
+        rank_0, worker = self.with_a_key()
+        server = self.worker(*worker, "--repeat", "always")
+        for _ in range(2):
+            done = run(*TRAIN, "--ranks", 2, "--external", 1, *rank_0)
+            self.assertEqual((done.returncode, last_line(done.stdout)["digest"]), (0, self.undisturbed), done.stderr)
+        server.send_signal(signal.SIGTERM)
+        err = self.ends(server, 128 + signal.SIGTERM)
+        self.assertEqual(err.count("the run has ended\n"), 2)
+
+    def test_a_worker_that_is_refused_does_not_repeat(self):
+        rank_0, _ = self.with_a_key()
+        process = self.train("--external", 2, "--join-timeout", 600, *rank_0)
+        until(process.stderr, "waiting for 2 ranks")
+        done = run("worker", "--join", rank_0[1], "--rank", 7, "--key", rank_0[3], "--repeat", "lost")
+        self.assertEqual(done.returncode, 4)
+        self.assertRegex(done.stderr, "refused by rank 0: it asks to be rank 7, the run has the ranks 0 to 2\n$")
+        process.send_signal(signal.SIGTERM)
+        self.ends(process, 128 + signal.SIGTERM)
+
+    def test_what_cannot_start_again_is_refused(self):
+        external = ["--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--restarts", 1]
+        done = run(*TRAIN, *external)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--restarts with --external requires --join-file or --key", done.stderr)
+        self.fails(2, "--join-file - cannot be combined with --repeat", "worker", "--join-file", "-", "--repeat", "lost")
+        self.fails(2, "--parent cannot be combined with --repeat", "worker", "--join-file", "x", "--parent", 1, "--repeat", "always")
+        self.fails(2, "--repeat", "worker", "--join-file", "x", "--repeat", "sometimes")
+
+
+if __name__ == "__main__":
+    unittest.main()
