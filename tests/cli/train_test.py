@@ -238,7 +238,7 @@ class Train(Case):
         said = ""
         while "finishing step" not in said:  # the signal arrived during a step, not between two
             directory = tempfile.mkdtemp(dir=self.path("."))
-            process = subprocess.Popen([WEFT, "train", TINY, *DRAWN, "--in-process", "--micro-batches", "2000", "--steps", "1000000", "--checkpoint", directory],
+            process = subprocess.Popen([WEFT, "train", TINY, *DRAWN, "--in-process", "--micro-batches", "400", "--steps", "1000000", "--checkpoint", directory],
                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
             self.addCleanup(process.stderr.close)
