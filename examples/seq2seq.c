@@ -129,7 +129,6 @@ static weft_plan *make_plan(weft_model *model, uint32_t ranks_count, uint64_t st
   weft_optimizer_init(&adamw, sizeof adamw);
   adamw.rate = 3e-3;
   adamw.curve = WEFT_RATE_COSINE;
-  adamw.warmup = 20;
   adamw.total = steps;
   weft_plan_config config;
   weft_plan_config_init(&config, sizeof config);
