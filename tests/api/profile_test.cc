@@ -197,6 +197,24 @@ TEST_F(ProfileTest, DrawsIndicesThatAreGoodForAGather) {
   EXPECT_EQ(weft_profile_nodes(measure(model, 4).get()), 2u);
 }
 
+// A step fails if a mask hides all keys of a sample.
+TEST_F(ProfileTest, DrawsAMaskThatHidesNoKey) {
+  const ModelPtr model = new_model();
+  const weft_desc keys = desc({1, 6}, WEFT_I32);
+  weft_value mask = {}, seen = {};
+  Error err;
+  ASSERT_EQ(weft_model_add_input(model.get(), "mask", &keys, 0, &mask, &err), WEFT_OK) << err.text;
+  const weft_value operands[] = {add_input(model, "x", {1, 6, 12}), mask};
+  weft_node_config attention = defaults(weft_node_config_init);
+  attention.op = "attention";
+  attention.heads = 2;
+  attention.inputs = operands;
+  attention.n_inputs = 2;
+  ASSERT_EQ(weft_model_add_node(model.get(), &attention, &seen, &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_model_add_output(model.get(), seen, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_profile_nodes(measure(model, 4).get()), 1u);
+}
+
 TEST_F(ProfileTest, DecidesWhereTheModelIsCut) {
   const ModelPtr model = preset("mlp:layers=4,width=8");
   const ProfilePtr profile = measure(model, 2);
