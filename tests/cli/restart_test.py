@@ -30,8 +30,8 @@ class Restarts(Case):
         self.addCleanup(lambda: process.poll() is None and process.kill())
         return process
 
-    def train(self, *args):
-        return self.start(*TRAIN, "--ranks", 3, "--checkpoint", self.path("ck"), "--checkpoint-every", 100, *args)
+    def train(self, *args, **kwargs):
+        return self.start(*TRAIN, "--ranks", 3, "--checkpoint", self.path("ck"), "--checkpoint-every", 100, *args, **kwargs)
 
     def worker(self, *args):
         return self.start("worker", *args)
@@ -96,6 +96,22 @@ class Restarts(Case):
         key, address = self.path("key"), f"tcp://127.0.0.1:{free_port()}"
         self.assertEqual(run("key", key).returncode, 0)
         return ["--listen", address, "--key", key], ["--join", address, "--key", key]
+
+    def test_ranks_of_a_launcher_join_the_next_start(self):
+        places = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WEFT_KEY": self.secret()}
+        start = lambda rank: self.train("--launcher", "env", "--restarts", 1, env={**os.environ, **places, "RANK": str(rank)})
+        ranks = [start(rank) for rank in range(3)]
+        until(ranks[0].stdout, SAVED)
+        ranks[2].kill()
+        replacement = start(2)   # as Kubernetes does
+        self.assertIn("; restart 1 of 1\n", self.ends_undisturbed(ranks[0]))
+        self.assertEqual((self.ends(ranks[1]), self.ends(replacement)), ("", ""))
+        self.ends(ranks[2], -signal.SIGKILL)
+
+    def secret(self):
+        self.assertEqual(run("key", self.path("secret")).returncode, 0)
+        with open(self.path("secret"), encoding="ascii") as file:
+            return file.read().strip()
 
     def test_a_worker_that_always_repeats_serves_runs_until_a_signal(self):
         rank_0, worker = self.with_a_key()
