@@ -1,4 +1,6 @@
 // weft train
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -171,21 +173,29 @@ Outcome Train::train() {
   watch_signals();
   choose_tokenizer();
   if (!options.checkpoint.empty()) CLI_TRY(settings.check_storable());
+  options.adds_to_log = !options.resume.empty();
   return run_trainer(std::move(checkpoint));
 }
 
-// Again and again, while ranks are lost.
+// A run that ranks have joined starts again if one of them is lost.
 Outcome Train::run_trainer(CheckpointPtr checkpoint) {
+  constexpr unsigned kPause = 1;  // seconds; a signal ends it
   const auto texts = stored_texts();
+  bool has_started = false;
   for (uint32_t restarts = 1;; ++restarts) {
     auto trainer = std::make_unique<Trainer>(options, texts);
-    const Outcome outcome = trainer->run(checkpoint.get());
-    if (outcome.exit != kLost || restarts > options.launch.restarts || stop_signal())
-      return outcome;
+    Outcome outcome = trainer->run(checkpoint.get());
+    has_started = has_started || trainer->has_started();
+    if (outcome.exit != kLost || !has_started || restarts > options.launch.restarts) return outcome;
     const std::string last = trainer->last_checkpoint();
+    if (!stop_signal()) trainer->restarts(restarts, outcome);
     trainer.reset();  // its ranks have ended before others start
-    complain("train", outcome.text + "; restart " + std::to_string(restarts) + " of " +
-                          std::to_string(options.launch.restarts));
+    if (!stop_signal()) sleep(kPause);
+    if (stop_signal()) {
+      outcome.exit = 128 + stop_signal();
+      return outcome;
+    }
+    options.adds_to_log = true;
     if (last.empty()) continue;
     weft_checkpoint_info info = sized<weft_checkpoint_info>();
     options.resume = last;

@@ -1,16 +1,16 @@
 // weft worker
-#include <array>
+#include <algorithm>
 
 #include "cli/command.h"
 #include "cli/launch.h"
+#include "cli/secrets.h"
 #include "cli/worker.h"
 
 namespace weft::cli {
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Repeat>, 3> kRepeats{
-    {{"never", Repeat::never}, {"lost", Repeat::lost}, {"always", Repeat::always}}};
+const std::vector<std::string> kRepeats = {"never", "lost", "always"};  // in the order of Repeat
 
 struct Command {
   WorkerOptions worker;
@@ -51,14 +51,18 @@ Outcome Command::check_join() const {
     return {kUsage, "--parent cannot be combined with --repeat", "that process starts this one"};
   if (worker.join_file == "-" && worker.repeat != Repeat::never)
     return {kUsage, "--join-file - cannot be combined with --repeat: it can be read only once", ""};
+  if (permits_to_join(worker.join) && worker.repeat != Repeat::never)
+    return {kUsage, "the key in --join is that of one run, which --repeat cannot use again",
+            "give --key FILE, which rank 0 has too, and --join without '?key=...'"};
+  if (worker.repeat != Repeat::never) CLI_TRY(check_read_again("--key", worker.key));
   if (worker.join.empty() && worker.join_file.empty() && worker.place.host.empty())
     return {kUsage, "--join or --join-file is missing", ""};
   return {};
 }
 
 Outcome Command::run() {
-  for (const auto& [name, when] : kRepeats)
-    if (name == repeat) worker.repeat = when;
+  const auto when = std::find(kRepeats.begin(), kRepeats.end(), repeat) - kRepeats.begin();
+  worker.repeat = static_cast<Repeat>(when);
   CLI_TRY(take_place());
   CLI_TRY(check_join());
   Outcome outcome = serve_rank(worker);
@@ -114,7 +118,7 @@ Action add_worker(Parser& parser) {
           "Join again after a run. never; lost: until a run ends that is not lost; always: until a "
           "signal")
       .type("WHEN")
-      .one_of({"never", "lost", "always"});
+      .one_of(kRepeats);
   parser.add("--threads", o.threads, "Compute threads").type("N").range(1, kMostThreads);
   parser.add("--join-timeout", o.join_timeout, "Time to wait for the start of the run, in seconds")
       .type("N")

@@ -60,6 +60,7 @@ Outcome check_launch(const LaunchOptions& o) {
             "--restarts with --external requires --join-file or --key: otherwise each start has "
             "new keys, and the workers of the last one cannot join",
             "for example: --key FILE here, and 'weft worker --key FILE --repeat lost'"};
+  if (o.restarts > 0) CLI_TRY(check_read_again("--key", o.key));
   // The ranks of this machine listen at the address of rank 0, which ranks of other machines must
   // be able to reach.
   if (o.external && o.ranks - o.external > 1 && is_wildcard(o.listen))
@@ -100,6 +101,13 @@ bool is_wildcard(const std::string& endpoint) {
 
 std::string without_key(const std::string& endpoint) {
   return endpoint.starts_with("tcp://") ? endpoint.substr(0, endpoint.find('?')) : endpoint;
+}
+
+bool permits_to_join(const std::string& endpoint) {
+  constexpr std::string_view kKey = "?key=";
+  const size_t at = endpoint.find(kKey);
+  // Two keys: the public one of rank 0, and the permission.
+  return at != std::string::npos && endpoint.size() - at - kKey.size() >= WEFT_KEY_SIZE;
 }
 
 void warn_of_insecure(const char* command, const std::string& endpoint, bool insecure) {
@@ -238,20 +246,24 @@ Outcome Ranks::listen(const LaunchOptions& options) {
 // Prints the command line with which ranks that are started elsewhere join. If it contains the only
 // key, --quiet does not omit it.
 Outcome Ranks::invite(const LaunchOptions& options) {
-  const std::string join = weft_mesh_join_endpoint(mesh_.get());
-  std::string line =
-      "weft worker --join " + shell_word(join) + (options.insecure ? " --insecure" : "");
+  const std::string join = weft_mesh_join_endpoint(mesh_.get()),
+                    address = weft_mesh_endpoint(mesh_.get());
+  std::string how = "--join " + shell_word(join);
   bool needed = options.listen.starts_with("tcp://") && !options.insecure;
   if (!options.join_file.empty()) {
     CLI_TRY(write_secret(options.join_file, join, true));
-    line = "weft worker --join-file " + shell_word(options.join_file) +
-           (options.insecure ? " --insecure" : "");
+    how = "--join-file " + shell_word(options.join_file);
     needed = false;
   } else if (!public_key_.empty()) {
-    line = "weft worker --key FILE --join " +
-           shell_word(weft_mesh_endpoint(mesh_.get()) + ("?key=" + public_key_));
+    how = "--key FILE --join " + shell_word(address + "?key=" + public_key_);
     needed = options.key.empty();
+  } else if (options.restarts > 0 && needed) {  // another start has another permission
+    how = "--key FILE --join " + shell_word(address);
+    needed = false;
   }
+  if (options.insecure) how += " --insecure";
+  if (options.restarts > 0) how += " --repeat lost";
+  std::string line = "weft worker " + how;
   if (!options.launcher.empty()) line.clear();  // all ranks already have it
   if ((needed && !line.empty()) || !options.quiet)
     Progress(false).note("waiting for " + std::to_string(options.external) +

@@ -36,6 +36,8 @@ std::string check_endpoint(const std::string& text);
 bool is_wildcard(const std::string& endpoint);
 // The part of an endpoint for joining that may be shown to a person.
 std::string without_key(const std::string& endpoint);
+// Whether the endpoint contains the permission to join the run of one start.
+bool permits_to_join(const std::string& endpoint);
 // The note that nothing is encrypted, if --insecure is given.
 void warn_of_insecure(const char* command, const std::string& endpoint, bool insecure);
 void add_launch_options(Parser& parser, LaunchOptions& options);

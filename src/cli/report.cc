@@ -125,6 +125,10 @@ void Report::saved(uint64_t step, const std::string& path) {
   if (!o_.json) progress_.note("step " + std::to_string(step) + "  saved " + path);
 }
 
+void Report::restarted(uint32_t number, const std::string& reason) {
+  add(JsonObject().add("event", "restart").add("restart", number).add("reason", reason));
+}
+
 void Report::done(const DoneReport& r) {
   progress_.clear();
   add(JsonObject()

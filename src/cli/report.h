@@ -52,6 +52,7 @@ class Report {
   void step(const StepReport& report);
   void evaluated(uint64_t step, double loss, int64_t windows);
   void saved(uint64_t step, const std::string& path);
+  void restarted(uint32_t number, const std::string& reason);
   void done(const DoneReport& report);
   void clear() { progress_.clear(); }
   // The answer to the first signal. Without `computes_step`, an evaluation or a save is being made.

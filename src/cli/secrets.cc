@@ -71,39 +71,54 @@ bool is_complete(int file) {
   return pread(file, &last, 1, found.st_size - 1) == 1 && last == '\n';
 }
 
-}  // namespace
-
-Outcome read_secret(const std::string& path, std::string& line) {
-  const bool standard = path == "-";
-  const int file = standard ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return failure(path, "read", errno);
-  Outcome outcome;
+// The only line of an open file that other users cannot read.
+Outcome read_line(int file, const std::string& path, std::string& line) {
   if (is_open_to_others(file))
-    outcome = {kBadInput, "'" + path + "' can be read by other users: expected mode 600",
-               "change it: chmod 600 " + path};
-  else
-    outcome = read_all(file, path, line);
-  if (!standard) close(file);
-  if (!outcome.ok()) return outcome;
+    return {kBadInput, "'" + path + "' can be read by other users: expected mode 600",
+            "change it: chmod 600 " + path};
+  CLI_TRY(read_all(file, path, line));
   if (!line.empty() && line.back() == '\n') line.pop_back();
   if (line.empty() || line.find('\n') != std::string::npos)
     return {kBadInput, "'" + path + "': expected one line", ""};
   return {};
 }
 
+}  // namespace
+
+Outcome read_secret(const std::string& path, std::string& line) {
+  const bool standard = path == "-";
+  const int file = standard ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return failure(path, "read", errno);
+  const Outcome outcome = read_line(file, path, line);
+  if (!standard) close(file);
+  return outcome;
+}
+
 Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, std::string& line) {
+  if (path == "-") return read_secret(path, line);
   const auto begin = std::chrono::steady_clock::now();
-  while (path != "-") {
+  for (;;) {
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    const bool waits = file < 0 ? errno == ENOENT || errno == ESTALE : !is_complete(file);
+    const int error = errno;
+    if (file < 0 && error != ENOENT && error != ESTALE) return failure(path, "read", error);
+    if (file >= 0 && is_complete(file)) {
+      const Outcome outcome = read_line(file, path, line);
+      close(file);
+      return outcome;
+    }
     if (file >= 0) close(file);
-    if (!waits) break;
     if (stop_signal()) return {128 + stop_signal(), "stopped before '" + path + "' was there", ""};
     if (std::chrono::steady_clock::now() - begin >= limit)
       return {kLost, "'" + path + "': rank 0 has not written it in time", ""};
     usleep(50000);
   }
-  return read_secret(path, line);
+}
+
+Outcome check_read_again(const std::string& option, const std::string& path) {
+  struct stat found {};
+  if (path.empty() || stat(path.c_str(), &found) != 0 || S_ISREG(found.st_mode)) return {};
+  return {kUsage, option + " is '" + path + "', expected a regular file, because it is read again",
+          ""};
 }
 
 Outcome read_key(const std::string& path, bool from_variable, std::string& key) {

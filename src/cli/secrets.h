@@ -15,6 +15,8 @@ Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, s
 // The secret key in the file. Without a file, the key in the variable WEFT_KEY, if `from_variable`;
 // otherwise none.
 Outcome read_key(const std::string& path, bool from_variable, std::string& key);
+// Refuses a file that can be read only once, such as a pipe. Empty: no file.
+Outcome check_read_again(const std::string& option, const std::string& path);
 // Creates the file with mode 0600. Fails if the file exists; with `replace`, the join file of an
 // earlier run is replaced atomically.
 Outcome write_secret(const std::string& path, const std::string& line, bool replace);

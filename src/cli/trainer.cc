@@ -78,7 +78,7 @@ Outcome Trainer::announce() {
   CLI_TRY(facts.predict());
   report_ = std::make_unique<Report>(ReportOptions{options_.json, options_.quiet, options_.steps,
                                                    facts.unit(), facts.submission_seconds()});
-  if (!options_.log.empty()) CLI_TRY(report_->log_to(options_.log, !options_.resume.empty()));
+  if (!options_.log.empty()) CLI_TRY(report_->log_to(options_.log, options_.adds_to_log));
   report_->run(run_line(facts), run_json(facts, step_, options_.steps));
   if (options_.quiet) return {};
   if (step_ < options_.steps)
@@ -398,6 +398,13 @@ Outcome Trainer::run(weft_checkpoint* resumed) {
   else if (steps_run_ > 0)
     failure.text += "; nothing was saved";
   return failure;
+}
+
+void Trainer::restarts(uint32_t number, const Outcome& failure) {
+  if (report_) report_->clear();
+  complain("train", failure.text + "; restart " + std::to_string(number) + " of " +
+                        std::to_string(options_.launch.restarts));
+  if (report_) report_->restarted(number, failure.text);
 }
 
 Outcome Trainer::train() {

@@ -20,6 +20,7 @@ struct TrainOptions {
   std::string checkpoint, resume, init, trace, log;
   uint64_t steps = 100, eval_every = 0, checkpoint_every = 100;
   bool json = false, quiet = false;
+  bool adds_to_log = false;  // the lines of this run to those of another one
 };
 
 class Trainer {
@@ -29,8 +30,12 @@ class Trainer {
 
   // `resumed`: the checkpoint from which to continue, or null.
   Outcome run(weft_checkpoint* resumed);
+  // Whether all ranks have joined.
+  bool has_started() const { return run_ != nullptr; }
   // The path of the one from which a run could continue now, or empty.
   const std::string& last_checkpoint() const { return last_checkpoint_; }
+  // Reports that the run starts again, for the reason of the failure.
+  void restarts(uint32_t number, const Outcome& failure);
 
  private:
   Outcome prepare(weft_checkpoint* resumed);

@@ -20,10 +20,12 @@ using Clock = std::chrono::steady_clock;
 
 class Worker {
  public:
-  explicit Worker(const WorkerOptions& options)
-      : o_(options), deadline_(Clock::now() + std::chrono::seconds(options.join_timeout)) {}
+  // Joins until the deadline. `announces`: says so.
+  Worker(const WorkerOptions& options, Clock::time_point deadline, bool announces)
+      : o_(options), deadline_(deadline), announces_(announces && !options.quiet) {}
 
   Outcome serve();
+  bool has_started() const { return started_; }
   bool repeats(const Outcome& outcome) const;
 
  private:
@@ -39,6 +41,7 @@ class Worker {
 
   const WorkerOptions& o_;
   const Clock::time_point deadline_;
+  const bool announces_;
   bool started_ = false, refused_ = false;
 };
 
@@ -75,7 +78,7 @@ Outcome Worker::open(MeshPtr& mesh) const {
   wipe(endpoint);
   wipe(key);
   CLI_CALL(status);
-  if (o_.quiet) return {};
+  if (!announces_) return {};
   warn_of_insecure("worker", address, o_.insecure);
   warn_of_slow_kernels("worker");
   Progress(false).note("joining " + address);
@@ -117,13 +120,17 @@ Outcome Worker::end_of(const weft_event& event) const {
   return {};
 }
 
-// After a lost run, rank 0 may need some time to start again, and so may other ranks. A run that
-// has not begun for other reasons than lost ranks would not begin next time either.
+// After a lost run, rank 0 may need some time to start again, and so may other ranks.
 bool Worker::repeats(const Outcome& outcome) const {
   if (o_.repeat == Repeat::never || stop_signal()) return false;
-  const bool lost = outcome.exit == kLost;
-  if (o_.repeat == Repeat::always) return started_ || lost;
-  return lost && !refused_ && (started_ || Clock::now() < deadline_);
+  if (o_.repeat == Repeat::always) return outcome.exit != kUsage;
+  return outcome.exit == kLost && !refused_ && (started_ || Clock::now() < deadline_);
+}
+
+// For comparison: times, ports and counts differ.
+std::string without_digits(std::string text) {
+  std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+  return text;
 }
 
 }  // namespace
@@ -131,14 +138,22 @@ bool Worker::repeats(const Outcome& outcome) const {
 Outcome serve_rank(const WorkerOptions& options) {
   constexpr unsigned kPause = 1;  // seconds; a signal ends it
   watch_signals();
-  for (std::string last;;) {
-    Worker worker(options);
+  const auto deadline_from_now = [&] {
+    return Clock::now() + std::chrono::seconds(options.join_timeout);
+  };
+  Clock::time_point deadline = deadline_from_now();
+  std::string last;
+  for (bool announces = true;;) {
+    Worker worker(options, deadline, announces);
     const Outcome outcome = worker.serve();
     if (!worker.repeats(outcome)) return outcome;
     // While there is no rank 0, every attempt ends in the same way.
-    if (!options.quiet && !outcome.text.empty() && outcome.text != last)
+    const std::string text = without_digits(outcome.text);
+    if (!options.quiet && !text.empty() && text != last)
       complain("worker", outcome.text + "; joining again");
-    last = outcome.text;
+    last = text;
+    announces = worker.has_started();
+    if (announces || options.repeat == Repeat::always) deadline = deadline_from_now();
     sleep(kPause);
   }
 }

@@ -113,11 +113,11 @@ class Attention final : public Op {
 
   // Positions have an element for each row, a mask for each key.
   static Status check_rows(const Attrs& attrs, std::span<const Operand> in) {
-    const bool of_keys = in.size() > 3 && !(attrs.flags & kCausal);
-    const Shape& shape = in[of_keys ? 1 : 0].desc.shape;
+    const int with = in.size() > 3 && !(attrs.flags & kCausal) ? 1 : 0;
+    const Shape& shape = in[static_cast<size_t>(with)].desc.shape;
     const std::span rows(shape.dims.data(), static_cast<size_t>(shape.rank - 1));
     const int port = static_cast<int>(in.size()) - 1;
-    return check_same_as({{DType::i32, Shape(rows)}, in[0].batched}, in.back(), port);
+    return check_same_as({{DType::i32, Shape(rows)}, in[0].batched}, in.back(), port, with);
   }
 
   static Status check_mask(const Call& call, int64_t keys) {
@@ -127,8 +127,9 @@ class Attention final : public Op {
     for (int64_t i = 0; i < samples; ++i) {
       const int32_t* flags = mask->i32() + i * keys;
       if (std::all_of(flags, flags + keys, [](int32_t flag) { return flag == 0; }))
-        return Status(Code::data, cat("all ", keys, " elements from ", i * keys, " of the mask ",
-                                      mask->desc.text(), " are 0, expected a key that is seen"));
+        return Status(Code::data,
+                      cat("mask ", mask->desc.text(), ": all ", keys, " elements of sample ", i,
+                          " are 0, expected one that is not"));
     }
     return {};
   }
@@ -151,8 +152,10 @@ class Attention final : public Op {
     const Shape& found = in[1].desc.shape;
     const int64_t width = found.rank == 0 ? 0 : found.last(), size = shape.last() / attrs.heads;
     if (width > 0 && width % size == 0 && shape.last() % width == 0) shape[shape.rank - 1] = width;
-    if (!(attrs.flags & kCausal) && found.rank == shape.rank && found[found.rank - 2] > 0)
-      shape[shape.rank - 2] = found[found.rank - 2];
+    const bool any_rows = !(attrs.flags & kCausal) && found.rank == shape.rank;
+    if (any_rows && found[found.rank - 2] < 1)
+      return Status(Code::invalid, cat("input 1 expects 1 or more rows, got ", in[1].desc.text()));
+    if (any_rows) shape[shape.rank - 2] = found[found.rank - 2];
     return check_same_as(expected, in[1], 1);
   }
 };

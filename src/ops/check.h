@@ -58,16 +58,19 @@ inline Status check_not_batch(int port, const Operand& operand, int axis) {
                                    " ", operand.desc.text(), " is the batch"));
 }
 
-// Input `port` has the expected dtype and shape, and is batched if and only if that is expected.
-inline Status check_same_as(const Operand& expected, const Operand& operand, int port) {
+// Input `port` has the dtype and shape that input `with` requires, and is batched if and only if
+// that is expected.
+inline Status check_same_as(const Operand& expected, const Operand& operand, int port,
+                            int with = 0) {
   const auto text = [](bool batched) { return batched ? "batched " : "unbatched "; };
   if (operand.desc != expected.desc)
-    return Status(Code::invalid, cat(port_name(port), " expects ", expected.desc.text(),
-                                     " to go with input 0, got ", operand.desc.text()));
-  if (operand.batched != expected.batched)
     return Status(Code::invalid,
-                  cat(port_name(port), " expects ", text(expected.batched), expected.desc.text(),
-                      " to go with input 0, got ", text(operand.batched), operand.desc.text()));
+                  cat(port_name(port), " expects ", expected.desc.text(), " to go with ",
+                      port_name(with), ", got ", operand.desc.text()));
+  if (operand.batched != expected.batched)
+    return Status(Code::invalid, cat(port_name(port), " expects ", text(expected.batched),
+                                     expected.desc.text(), " to go with ", port_name(with),
+                                     ", got ", text(operand.batched), operand.desc.text()));
   return {};
 }
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import unittest
 
-from weft import Case, DRAWN, TINY, WEFT, free_port, last_line, run, until
+from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, free_port, last_line, lines, run, until
 
 # Rank 0 writes a line for each step to a pipe, and waits when it is full. So it has most steps to do when the first checkpoint is read.
 STEPS = 1000
@@ -56,13 +56,24 @@ class Restarts(Case):
         self.assertRegex(err, r"rank 1 .*lost: killed by signal 9.*last checkpoint: .*step-\d+; restart 1 of 2\n")
         self.assertIn("; restart 2 of 2\n", err)
         with open(self.path("log"), encoding="utf-8") as log:
-            self.assertEqual(log.read().count('"event":"run"'), 3)
+            events = [line["event"] for line in lines(log.read())]
+        self.assertEqual((events.count("run"), events.count("restart"), events[-1]), (3, 2, "done"))
 
     def test_a_run_without_a_checkpoint_begins_again(self):
-        process = self.start(*TRAIN, "--ranks", 2, "--restarts", 1)
-        until(process.stdout, '"event":"step"')
+        process = self.start(*TRAIN, "--ranks", 2, "--restarts", 1, "--log", self.path("log"))
+        until(process.stdout, STEP_LINE)
         os.kill(children(process.pid)[0], signal.SIGKILL)
         self.assertRegex(self.ends_undisturbed(process), "nothing was saved; restart 1 of 1\n")
+        with open(self.path("log"), encoding="utf-8") as log:
+            restart = [line for line in lines(log.read()) if line["event"] == "restart"]
+        self.assertEqual([line["restart"] for line in restart], [1])
+        self.assertIn("killed by signal 9", restart[0]["reason"])
+
+    def test_a_run_that_no_rank_has_joined_does_not_start_again(self):
+        done = run(*TRAIN, "--ranks", 2, "--external", 1, "--listen", f"ipc://{self.path('socket')}", "--join-timeout", 1, "--restarts", 9)
+        self.assertEqual(done.returncode, 4)
+        self.assertRegex(done.stderr, "rank 1 has not joined")
+        self.assertNotIn("restart 1", done.stderr)
 
     def test_the_last_loss_ends_the_run(self):
         process = self.train("--restarts", 1)
@@ -86,7 +97,9 @@ class Restarts(Case):
                 until(process.stdout, SAVED)
                 victim.kill()
                 replacement = self.worker(*worker)
-                self.assertIn("; restart 1 of 1\n", self.ends_undisturbed(process))
+                err = self.ends_undisturbed(process)
+                self.assertIn("; restart 1 of 1\n", err)
+                self.assertRegex(err, f"waiting for 2 ranks: weft worker .*{worker[0]}.* --repeat lost\n")
                 self.assertRegex(self.ends(survivor), r"rank \d .*lost.*; joining again\n[^$]*the run has ended\n$")
                 self.ends(replacement)
                 self.ends(victim, -signal.SIGKILL)
@@ -123,6 +136,13 @@ class Restarts(Case):
         err = self.ends(server, 128 + signal.SIGTERM)
         self.assertEqual(err.count("the run has ended\n"), 2)
 
+    def test_a_worker_for_which_no_run_begins_ends_in_time(self):
+        address = f"tcp://127.0.0.1:{free_port()}"
+        self.assertEqual(run("key", self.path("key")).returncode, 0)
+        done = run("worker", "--join", address, "--key", self.path("key"), "--repeat", "lost", "--join-timeout", 2)
+        self.assertEqual(done.returncode, 4)
+        self.assertEqual(done.stderr.count("joining tcp"), 2, done.stderr)   # what it does, and that it failed
+
     def test_a_worker_that_is_refused_does_not_repeat(self):
         rank_0, _ = self.with_a_key()
         process = self.train("--external", 2, "--join-timeout", 600, *rank_0)
@@ -138,6 +158,9 @@ class Restarts(Case):
         done = run(*TRAIN, *external)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--restarts with --external requires --join-file or --key", done.stderr)
+        self.fails(2, "the key in --join is that of one run", "worker", "--join", "tcp://127.0.0.1:1?key=" + 128 * "a", "--repeat", "always")
+        os.mkfifo(self.path("pipe"))
+        self.fails(2, "expected a regular file", "worker", "--join", "tcp://127.0.0.1:1", "--key", self.path("pipe"), "--repeat", "lost")
         self.fails(2, "--join-file - cannot be combined with --repeat", "worker", "--join-file", "-", "--repeat", "lost")
         self.fails(2, "--parent cannot be combined with --repeat", "worker", "--join-file", "x", "--parent", 1, "--repeat", "always")
         self.fails(2, "--repeat", "worker", "--join-file", "x", "--repeat", "sometimes")

@@ -53,7 +53,7 @@ std::vector<BadCase> bad_cases() {
       {.op = "attention",
        .attrs = {.heads = 2},
        .in = {batch({2, 5, 8}), batch({2, 6, 8}), batch({2, 6, 8}), int_batch({2, 5})},
-       .says = "input 3 expects i32[2,6] to go with input 0, got i32[2,5]"},
+       .says = "input 3 expects i32[2,6] to go with input 1, got i32[2,5]"},
       {.op = "attention",
        .attrs = {.heads = 2},
        .in = {batch({2, 5, 8}), batch({2, 6, 8}), batch({2, 7, 8})},
