@@ -36,6 +36,24 @@ bool wait_for(int pid, int milliseconds, int& status) {
   }
 }
 
+// Workers must find and be admitted by the next start.
+Outcome check_restarts(const LaunchOptions& o) {
+  if (o.restarts == 0) return {};
+  CLI_TRY(check_read_again("--key", o.key));
+  const bool elsewhere = o.external && o.launcher.empty() && o.listen.starts_with("tcp://");
+  if (!elsewhere || !o.join_file.empty()) return {};
+  if (o.key.empty() && !o.insecure)
+    return {kUsage,
+            "--restarts with --external requires --join-file or --key: otherwise each start has "
+            "new keys, and the workers of the last one cannot join",
+            "for example: --key FILE here, and 'weft worker --key FILE --repeat lost'"};
+  if (o.listen.ends_with(":0"))
+    return {kUsage,
+            "--listen is '" + o.listen + "', expected a port, at which workers join each start",
+            ""};
+  return {};
+}
+
 Outcome check_launch(const LaunchOptions& o) {
   const auto number = [](uint32_t n) { return std::to_string(n); };
   if (o.external >= o.ranks && o.external > 0)
@@ -54,13 +72,7 @@ Outcome check_launch(const LaunchOptions& o) {
                           std::string(name) + ": all ranks run in this process");
   if (!o.join_file.empty() && !o.external && o.launcher.empty())
     return {kUsage, "--join-file requires --external or --launcher: no other process joins", ""};
-  if (o.restarts > 0 && o.external && o.launcher.empty() && o.listen.starts_with("tcp://") &&
-      o.join_file.empty() && o.key.empty() && !o.insecure)
-    return {kUsage,
-            "--restarts with --external requires --join-file or --key: otherwise each start has "
-            "new keys, and the workers of the last one cannot join",
-            "for example: --key FILE here, and 'weft worker --key FILE --repeat lost'"};
-  if (o.restarts > 0) CLI_TRY(check_read_again("--key", o.key));
+  CLI_TRY(check_restarts(o));
   // The ranks of this machine listen at the address of rank 0, which ranks of other machines must
   // be able to reach.
   if (o.external && o.ranks - o.external > 1 && is_wildcard(o.listen))
