@@ -8,7 +8,7 @@ import unittest
 from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, free_port, last_line, lines, run, until
 
 # Rank 0 writes a line for each step to a pipe, and waits when it is full. So it has most steps to do when the first checkpoint is read.
-STEPS = 1000
+STEPS = 400
 TRAIN = ["train", TINY, *DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1", "--steps", str(STEPS), "--json"]
 SAVED = '"event":"checkpoint"'
 
@@ -31,7 +31,7 @@ class Restarts(Case):
         return process
 
     def train(self, *args, **kwargs):
-        return self.start(*TRAIN, "--ranks", 3, "--checkpoint", self.path("ck"), "--checkpoint-every", 100, *args, **kwargs)
+        return self.start(*TRAIN, "--ranks", 3, "--checkpoint", self.path("ck"), "--checkpoint-every", 50, *args, **kwargs)
 
     def worker(self, *args):
         return self.start("worker", *args)
