@@ -36,7 +36,7 @@ bool wait_for(int pid, int milliseconds, int& status) {
   }
 }
 
-// Workers must find and be admitted by the next start.
+// Each start must have the address of the one before, and admit the same workers.
 Outcome check_restarts(const LaunchOptions& o) {
   if (o.restarts == 0) return {};
   CLI_TRY(check_read_again("--key", o.key));

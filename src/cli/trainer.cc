@@ -401,10 +401,10 @@ Outcome Trainer::run(weft_checkpoint* resumed) {
 }
 
 void Trainer::restarts(uint32_t number, const Outcome& failure) {
-  if (report_) report_->clear();
+  report_->clear();
   complain("train", failure.text + "; restart " + std::to_string(number) + " of " +
                         std::to_string(options_.launch.restarts));
-  if (report_) report_->restarted(number, failure.text);
+  report_->restarted(number, failure.text);
 }
 
 Outcome Trainer::train() {

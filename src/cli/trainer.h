@@ -34,7 +34,7 @@ class Trainer {
   bool has_started() const { return run_ != nullptr; }
   // The path of the one from which a run could continue now, or empty.
   const std::string& last_checkpoint() const { return last_checkpoint_; }
-  // Reports that the run starts again, for the reason of the failure.
+  // Reports that the run starts again, because it has lost a rank.
   void restarts(uint32_t number, const Outcome& failure);
 
  private:

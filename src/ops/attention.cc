@@ -14,6 +14,7 @@
 
 #include "ops/attention_kernel.h"
 #include "ops/check.h"
+#include "ops/dropout.h"
 
 namespace weft {
 
@@ -87,17 +88,14 @@ class Attention final : public Op {
     const Sizes s(call);
     WEFT_TRY(check_positions(call, s.rows));
     WEFT_TRY(check_mask(call, s.keys));
-    for_heads(call, s, [&](const Head& head, float* scratch) {
-      HeadKernel(call, s, head, scratch).forward();
-    });
+    for_heads(call, s, [&](const Head& head, float* scratch) { attend(call, s, head, scratch); });
     return {};
   }
 
   Status input_grad(const Call& call) const override {
     const Sizes s(call);
-    for_heads(call, s, [&](const Head& head, float* scratch) {
-      HeadKernel(call, s, head, scratch).backward();
-    });
+    for_heads(call, s,
+              [&](const Head& head, float* scratch) { attention_grads(call, s, head, scratch); });
     return {};
   }
 

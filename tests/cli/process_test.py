@@ -15,14 +15,9 @@ import tempfile
 import time
 import unittest
 
-from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, free_port, last_line, run, until
+from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, children, free_port, last_line, run, until
 
 STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
-
-
-def children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
-        return [int(child) for child in file.read().split()]
 
 
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -1,21 +1,17 @@
 #!/usr/bin/env python3
 """Runs that begin again after a rank is lost, and workers that join again. The results are those of an undisturbed run."""
 import os
+import shutil
 import signal
 import subprocess
 import unittest
 
-from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, free_port, last_line, lines, run, until
+from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, children, free_port, last_line, lines, run, until
 
 # Rank 0 writes a line for each step to a pipe, and waits when it is full. So it has most steps to do when the first checkpoint is read.
 STEPS = 400
 TRAIN = ["train", TINY, *DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1", "--steps", str(STEPS), "--json"]
 SAVED = '"event":"checkpoint"'
-
-
-def children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
-        return [int(child) for child in file.read().split()]
 
 
 class Restarts(Case):
@@ -103,7 +99,7 @@ class Restarts(Case):
                 self.assertRegex(self.ends(survivor), r"rank \d .*lost.*; joining again\n[^$]*the run has ended\n$")
                 self.ends(replacement)
                 self.ends(victim, -signal.SIGKILL)
-                subprocess.run(["rm", "-r", self.path("ck")], check=True)
+                shutil.rmtree(self.path("ck"))
 
     def with_a_key(self):
         key, address = self.path("key"), f"tcp://127.0.0.1:{free_port()}"

@@ -11,12 +11,7 @@ import subprocess
 import threading
 import unittest
 
-from weft import Case, DRAWN, TINY, WEFT, free_port, run, until
-
-
-def children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
-        return [int(child) for child in file.read().split()]
+from weft import Case, DRAWN, TINY, WEFT, children, free_port, run, until
 
 
 class Waiting(Case):

@@ -35,6 +35,11 @@ def until(stream, text):
 STEP_LINE = '"event":"step"'
 
 
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+        return [int(child) for child in file.read().split()]
+
+
 def lines(output):
     return [json.loads(line) for line in output.splitlines()]
 

@@ -34,6 +34,23 @@ def check_rows(text, rows):
         sys.exit("what the ranks compute does not sum to 100 %")
 
 
+def learns_and_splits(program, what, *, learned, digest, steps, splits):
+    """The losses of the program fall, and the number that `learned` finds in its output is above a limit; `what` "bits" leaves this out. Then
+    all splits of a few steps give the same bits."""
+    if what == "learn":
+        text, (pattern, limit) = run(program)[0], learned
+        losses(text, r"^step +\d+  loss (\S+)$")
+        reached = float(re.search(pattern, text, re.M).group(1))
+        if not reached > limit:
+            sys.exit(f"found {reached} in the line {pattern}, expected more than {limit}")
+    found = [run(program, "--steps", str(steps), *options)[1] for options in splits]
+    if not re.search(rf"^{digest}: [0-9a-f]{{32}}$", found[0], re.M):
+        sys.exit("no digest was printed")
+    for options, numbers in zip(splits, found):
+        if numbers != found[0]:
+            sys.exit(f"{' '.join(options)} gives other numbers than {' '.join(splits[0])}")
+
+
 def losses(text, line):
     """The losses in the lines of that form, which must fall from the first to the last."""
     found = [float(x) for x in re.findall(line, text, re.M)]
