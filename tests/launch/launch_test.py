@@ -160,16 +160,17 @@ class JoinFiles(Launch):
 
     def test_a_signal_ends_the_wait_for_a_file(self):
         worker = self.start(["worker", "--join-file", self.path("join")], {})
-        while not self.handles(worker.pid, signal.SIGTERM):
+        while not self.sleeps_with_handler(worker.pid, signal.SIGTERM):
             self.assertIsNone(worker.poll())
             time.sleep(0.01)
         worker.send_signal(signal.SIGTERM)
         self.end([worker], 143)
 
-    def handles(self, pid, number):
+    def sleeps_with_handler(self, pid, number):
+        # The thread sanitizer of clang 14 loses a signal that arrives before the first system call that waits.
         with open(f"/proc/{pid}/status", encoding="utf-8") as file:
-            caught = next(line for line in file if line.startswith("SigCgt:"))
-        return int(caught.split()[1], 16) >> (number - 1) & 1
+            state = dict(line.split(":", 1) for line in file)
+        return "sleeping" in state["State"] and int(state["SigCgt"], 16) >> (number - 1) & 1
 
 
 class Signals(Launch):
