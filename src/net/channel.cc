@@ -149,23 +149,30 @@ void Channel::forget() {
 }
 
 void Channel::close_after(int64_t linger_ms) {
-  if (state_ == State::connecting) return drop();  // nothing has been sent to the peer
-  if (state_ != State::open) return;
+  if (!is_live()) return;
+  if (state_ == State::connecting) return give_up();  // nothing has been sent to the peer
   for (Outbox& out : out_)
     if (!out.build_all(slab())) out.clear();
   begin_closing(linger_ms);
 }
 
 void Channel::drop() {
+  events_ = nullptr;
   if (!is_live()) return;
   for (Outbox& out : out_) out.clear();
   if (state_ == State::connecting) return finish(0);
   begin_closing(kByeMs);
 }
 
-// Without memory the connection ends at once, because the owner may be in its destructor.
+// The next turn of the loop finishes.
+void Channel::give_up() {
+  for (Outbox& out : out_) out.clear();
+  state_ = State::closing;
+  deadline_ = group_->loop().now_ms();
+  expired_ = true;
+}
+
 void Channel::begin_closing(int64_t linger_ms) {
-  events_ = nullptr;
   state_ = State::closing;
   deadline_ = group_->loop().now_ms() + linger_ms;
   expired_ = false;
@@ -176,8 +183,13 @@ void Channel::begin_closing(int64_t linger_ms) {
     // Sends at once, because the event loop may not run again.
     flush();
   });
-  if (!said.ok()) return finish(0);
-  if (!waits(0) && !waits(1)) finish(linger_ms);
+  if (!said.ok()) give_up();  // out of memory
+  // Otherwise later, because an owner is not called from within its call.
+  if (events_ == nullptr && (is_closed() || expired_)) finish_closing();
+}
+
+void Channel::finish_closing() {
+  finish(std::max<int64_t>(deadline_ - group_->loop().now_ms(), 0));
 }
 
 void Channel::finish(int64_t linger_ms) {
@@ -198,7 +210,7 @@ void Channel::end() {
     if (state_ == State::gone) return;
   }
   (void)attempt([this] { flush(); });
-  finish(std::max<int64_t>(deadline_ - group_->loop().now_ms(), 0));
+  finish_closing();
 }
 
 // Sends from each lane until ZeroMQ does not accept more.
@@ -227,7 +239,8 @@ void Channel::send_waiting() {
 
 bool Channel::ready() {
   if (state_ == State::gone) return false;
-  return !sent_.empty() || expired_ || (is_live() && lost_[0] && lost_[1]) || readable();
+  return !sent_.empty() || expired_ || (is_live() && lost_[0] && lost_[1]) ||
+         (state_ == State::closing && is_closed()) || readable();
 }
 
 void Channel::after_wake() {
@@ -236,8 +249,10 @@ void Channel::after_wake() {
   flush();
   report_sent();
   if (state_ == State::closing) {
-    if ((!waits(0) && !waits(1)) || expired_)
-      finish(std::max<int64_t>(deadline_ - group_->loop().now_ms(), 0));
+    if (!is_closed() && !expired_) return;
+    Connection::Events* const events = events_;
+    finish_closing();
+    if (events != nullptr) events->closed();
     return;
   }
   if (all_read) report_loss();

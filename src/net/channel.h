@@ -133,6 +133,8 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   // Calls deliver() and lane_lost(); returns true when all messages have been read.
   virtual bool read() = 0;
   virtual void close_sockets(int64_t linger_ms) = 0;
+  // Whether the peer has what ZeroMQ was given, or does not need it.
+  virtual bool has_arrived() const = 0;
 
   void set_peer(std::string peer) { peer_ = std::move(peer); }
   void set_key(const PublicKey& key) { key_ = key; }
@@ -162,6 +164,9 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   void report_sent();
   void report_loss();
   void begin_closing(int64_t linger_ms);
+  bool is_closed() const { return !waits(0) && !waits(1) && has_arrived(); }
+  void give_up();
+  void finish_closing();
   void finish(int64_t linger_ms);
   void wake_in(int64_t ms);
 

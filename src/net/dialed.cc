@@ -178,10 +178,15 @@ class Dialed final : public Channel {
 
   void close_sockets(int64_t linger_ms) override {
     for (auto& socket : sockets_) {
-      if (socket) socket->set_linger(linger_ms);
+      if (socket) socket->set_linger(has_arrived() ? 0 : linger_ms);
       socket.reset();
     }
   }
+
+  // If the listener closes before it has received all, ZeroMQ keeps trying to connect for the whole
+  // time to linger. So the sockets stay open until each lane has brought the listener's bye or has
+  // ended, and have nothing to send then.
+  bool has_arrived() const override { return is_lost(0) && is_lost(1); }
 
   std::array<std::unique_ptr<Socket>, kLanes> sockets_;
   std::array<bool, kLanes> said_hello_{}, accepted_{}, turned_away_{}, shaken_{}, is_slow_{};

@@ -44,7 +44,7 @@ class Accepted final : public Channel {
   }
   bool is_started() { return events() != nullptr; }
   void came(int lane, Message& message) {
-    if (message.is(kBye)) return lane_ended(lane);
+    if (message.is(kBye)) return answer_bye(lane, message);
     if (take_slab_message(lane, message)) return;
     if (message.bytes().size() < kHeaderBytes)
       return fail("the peer sent a frame without a header");
@@ -54,6 +54,11 @@ class Accepted final : public Channel {
   using Channel::lane_lost;
 
  private:
+  // A dialer that closes waits for it.
+  void answer_bye(int lane, Message& bye) {
+    transmit(lane, bye);
+    lane_ended(lane);
+  }
   int transmit(int lane, Message& message) override {
     return router_->transmit(nonce_, lane, message);
   }
@@ -62,6 +67,7 @@ class Accepted final : public Channel {
   void close_sockets(int64_t linger_ms) override {
     std::exchange(router_, nullptr)->forget(nonce_, linger_ms);
   }
+  bool has_arrived() const override { return true; }  // ZeroMQ sends it, for the time to linger
 
   std::shared_ptr<Router> router_;
   const Router::Nonce nonce_;

@@ -36,6 +36,9 @@ class Connection {
     virtual void received(int lane, std::span<const std::byte> frame) = 0;
     virtual void sent(uint64_t token) = 0;  // the payload of send(token != 0) may be overwritten
     virtual void disconnected(const std::string& why) = 0;  // once; no event follows
+    // Once after close_after(), unless disconnected() came before: the frames have arrived, or
+    // their time is over. No event follows.
+    virtual void closed() {}
   };
   virtual ~Connection() =
       default;  // closes at once; no event follows. No effect after close_after()
@@ -49,9 +52,9 @@ class Connection {
   // Drops the frames whose payload is still borrowed, and no longer reads it. For an owner that has
   // failed and no longer needs the frames.
   virtual void forget() = 0;
-  // No more frames and events. Frames that have been given to send() are still transmitted for at
-  // most this time, also if the connection is destroyed meanwhile. Payloads without a sent(token)
-  // yet are copied.
+  // No more frames, and no event but closed(). Frames that have been given to send() are still
+  // transmitted for at most this time, also if the connection is destroyed meanwhile. Payloads
+  // without a sent(token) yet are copied.
   virtual void close_after(int64_t linger_ms) = 0;
   // The peer, as far as the system reports it: "tcp://127.0.0.1:40123", "process 4711", the dialed
   // address; or empty.

@@ -20,6 +20,7 @@ class PeerConnection final : public Loop::Disposable, private Connection::Events
     virtual void received(PeerConnection& wire, int lane, std::span<const std::byte> frame) = 0;
     virtual void sent(PeerConnection& wire, uint64_t token) = 0;
     virtual void disconnected(PeerConnection& wire, const std::string& why) = 0;
+    virtual void closed(PeerConnection&) {}
   };
 
   explicit PeerConnection(std::unique_ptr<Connection> connection, int32_t rank = -1)
@@ -47,6 +48,9 @@ class PeerConnection final : public Loop::Disposable, private Connection::Events
   }
   void disconnected(const std::string& why) override {
     if (reader_) reader_->disconnected(*this, why);
+  }
+  void closed() override {
+    if (reader_) reader_->closed(*this);
   }
 
   std::unique_ptr<Connection> connection_;

@@ -54,6 +54,7 @@ RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& w
 RankProcess::~RankProcess() {
   thread_.reset();  // waits for the running job
   for (auto& [peer, wire] : wires_) retire(loop_, std::move(wire));
+  for (auto& wire : closing_) retire(loop_, std::move(wire));
 }
 
 Status RankProcess::start() {
@@ -126,7 +127,7 @@ void RankProcess::act() {
   // The remaining wires were dialed and never connected.
   for (auto& [peer, wire] : wires_) retire(loop_, std::move(wire));
   wires_.clear();
-  owner_.all_closed();
+  if (has_no_connection()) owner_.all_closed();
 }
 
 Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint,
@@ -207,12 +208,10 @@ void RankProcess::send(int32_t peer, Lane lane, std::span<const std::byte, kHead
 }
 
 void RankProcess::hang_up(int32_t peer) {
-  auto at = wires_.find(peer);
-  if (at == wires_.end()) return;
-  at->second->connection().close_after(300);
-  retire(loop_, std::move(at->second));
-  wires_.erase(at);
-  if (wires_.empty()) owner_.all_closed();
+  auto taken = wires_.extract(peer);
+  if (!taken) return;
+  taken.mapped()->connection().close_after(300);
+  closing_.push_back(std::move(taken.mapped()));
 }
 
 std::string RankProcess::trouble(int32_t peer) {
@@ -241,8 +240,18 @@ void RankProcess::sent(PeerConnection& wire, uint64_t token) {
 
 void RankProcess::disconnected(PeerConnection& wire, const std::string& why) {
   log_.debug([&] { return cat("the connection with ", rank_name(wire.rank()), " ended: ", why); });
+  retire(loop_, std::move(wires_.extract(wire.rank()).mapped()));
   node_->disconnected(wire.rank(), why, now());
   act();
+  if (has_no_connection()) owner_.all_closed();
+}
+
+void RankProcess::closed(PeerConnection& wire) {
+  const auto at = std::find_if(closing_.begin(), closing_.end(),
+                               [&](const auto& one) { return one.get() == &wire; });
+  retire(loop_, std::move(*at));
+  closing_.erase(at);
+  if (has_no_connection()) owner_.all_closed();
 }
 
 }  // namespace weft

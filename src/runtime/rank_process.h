@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "loop/team.h"
 #include "node/node.h"
@@ -72,7 +73,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   }
   Worker& worker() { return worker_; }
   RankNode& node() { return *node_; }
-  bool has_no_connection() const { return wires_.empty(); }
+  bool has_no_connection() const { return wires_.empty() && closing_.empty(); }
 
  private:
   int64_t now() const { return loop_.now_ms(); }
@@ -105,6 +106,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   void received(PeerConnection& wire, int lane, std::span<const std::byte> frame) override;
   void sent(PeerConnection& wire, uint64_t token) override;
   void disconnected(PeerConnection& wire, const std::string& why) override;
+  void closed(PeerConnection& wire) override;
 
   Loop& loop_;
   std::shared_ptr<const Plan> plan_;
@@ -114,6 +116,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   std::unique_ptr<RankNode> node_;
   std::unique_ptr<JobThread> thread_;
   std::map<int32_t, std::unique_ptr<PeerConnection>> wires_;  // by peer
+  std::vector<std::unique_ptr<PeerConnection>> closing_;      // their last frames are being sent
   std::set<int32_t> accepted_;  // accepted once, and not accepted again
   Loop::Timer timer_, watch_timer_;
   StallWatch stall_;

@@ -39,6 +39,7 @@ class Child {
     for (char c; read(out_, &c, 1) == 1 && c != '\n';) line += c;
     return line;
   }
+  void stop_now() const { kill(pid_, SIGSTOP); }
   void kill_now() {
     if (pid_ > 0) {
       kill(pid_, SIGKILL);

@@ -1,14 +1,12 @@
-// What every transport promises; one row per scheme, and one for tcp without encryption.
-#include <gtest/gtest.h>
+// What every transport promises while a connection lasts. This program is also the other process of
+// some tests.
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <thread>
 
 #include "child.h"
-#include "peers.h"
+#include "conformance.h"
 
 namespace weft::test {
 
@@ -34,69 +32,6 @@ int child_main(const std::string& role, const std::string& endpoint) {
 }
 
 namespace {
-
-// Sockets, event descriptors and files. Not pipes: libuv keeps one for signals from the first loop
-// on, a sanitizer one to its symbolizer.
-int open_descriptors() {
-  int count = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
-    if (!std::filesystem::read_symlink(entry.path(), error).string().starts_with("pipe:")) ++count;
-  return count;
-}
-
-struct Row {
-  const char* name;
-  const char* scheme;
-  const char* variable;  // of the environment, for the transports of the test
-};
-
-void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
-
-class Conformance : public testing::TestWithParam<Row> {
- protected:
-  void SetUp() override {
-    std::string name = "/tmp/weft-net-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-    test_keys();
-    if (GetParam().variable) setenv(GetParam().variable, "1", 1);
-    descriptors_ = open_descriptors();
-  }
-  // Every test leaves nothing behind.
-  void TearDown() override {
-    EXPECT_EQ(open_descriptors(), descriptors_);
-    for (const auto& left : std::filesystem::recursive_directory_iterator(directory_))
-      ADD_FAILURE() << "left: " << left.path();
-    std::filesystem::remove_all(directory_);
-    if (GetParam().variable) unsetenv(GetParam().variable);
-  }
-  std::string scheme() const { return GetParam().scheme; }
-  bool is_ipc() const { return scheme() == "ipc://"; }
-  // Somewhere to listen.
-  std::string place() const { return is_ipc() ? "ipc://" + directory_ : "tcp://127.0.0.1:0"; }
-
-  // Both ends of a connection within one transport.
-  struct Pair {
-    std::unique_ptr<End> dialed;
-    End* accepted = nullptr;
-  };
-  Pair connect(Net& net) {
-    if (!net.listener) {
-      const Status status = net.listen(place());
-      EXPECT_TRUE(status.ok()) << status.text();
-    }
-    const size_t before = net.accepted.size();
-    Pair pair{net.dial(net.listener->endpoint()), nullptr};
-    EXPECT_TRUE(net.until(
-        [&] { return pair.dialed->times_connected == 1 && net.accepted.size() == before + 1; }));
-    pair.accepted = net.accepted.back().get();
-    return pair;
-  }
-
-  std::string directory_;
-  int descriptors_ = 0;
-};
 
 constexpr Row kRows[] = {
     {"tcp", "tcp://", nullptr},
@@ -233,101 +168,6 @@ TEST_P(Conformance, ManyPeersAtOneListener) {
     EXPECT_TRUE(net.until([&] { return pairs[i].dialed->frames.size() == 1; }));
     EXPECT_EQ(pairs[i].dialed->frames.at(0).number, 100 + i);
     EXPECT_EQ(pairs[i].accepted->times_disconnected, 0);
-  }
-}
-
-TEST_P(Conformance, TheOtherEndHearsOfADestroyedConnection) {
-  Net net(scheme());
-  auto [dialed, accepted] = connect(net);
-  dialed.reset();
-  ASSERT_TRUE(net.until([a = accepted] { return a->times_disconnected == 1; }, 1000));
-  EXPECT_FALSE(accepted->why.empty());
-  accepted->send(0, 1);  // into the void
-
-  auto again = connect(net);
-  again.accepted->connection.reset();
-  ASSERT_TRUE(net.until([&] { return again.dialed->times_disconnected == 1; }, 1000));
-  EXPECT_EQ(again.dialed->why, "the peer closed the connection");
-  EXPECT_FALSE(net.until(
-      [&] { return again.dialed->times_connected > 1 || again.dialed->times_disconnected > 1; },
-      150))
-      << "retried in hiding";
-}
-
-TEST_P(Conformance, AKilledPeerIsReportedWithinASecond) {
-  {
-    Net net(scheme());
-    ASSERT_TRUE(net.listen(place()).ok());
-    Child child("dial", net.listener->endpoint());
-    ASSERT_TRUE(
-        net.until([&] { return net.accepted.size() == 1 && net.accepted[0]->frames.size() == 1; }));
-    child.kill_now();
-    EXPECT_TRUE(net.until([&] { return net.accepted[0]->times_disconnected == 1; }, 1000));
-  }
-  Net net(scheme());
-  // What a killed listener leaves is not the test's concern: it gets a directory of its own.
-  const std::string own = directory_ + "/child";
-  mkdir(own.c_str(), 0700);
-  {
-    Child child("listen", is_ipc() ? "ipc://" + own + "/socket" : place());
-    auto dialed = net.dial(child.read_line());
-    ASSERT_TRUE(net.until([&] { return dialed->times_connected == 1; }));
-    child.kill_now();
-    EXPECT_TRUE(net.until([&] { return dialed->times_disconnected == 1; }, 1000));
-  }
-  if (is_ipc()) {  // and what it left does not keep the next one from listening
-    const Status status = net.listen("ipc://" + own + "/socket");
-    EXPECT_TRUE(status.ok()) << status.text();
-    net.listener.reset();
-  }
-  std::filesystem::remove(own);
-}
-
-TEST_P(Conformance, CloseAfterDeliversWhatWasSent) {
-  for (const bool dialer_closes : {true, false}) {
-    Net net(scheme());
-    auto [dialed, accepted] = connect(net);
-    End& from = dialer_closes ? *dialed : *accepted;
-    End& to = dialer_closes ? *accepted : *dialed;
-    const auto sent = bytes_of(kMaxPayload, 9);
-    auto payload = sent;
-    for (uint32_t i = 0; i < 40; ++i) from.send(1, i, payload, i + 1);
-    from.send(0, 77);
-    from.connection->close_after(5000);
-    std::fill(payload.begin(), payload.end(), std::byte{0});  // copied
-    from.connection.reset();
-    ASSERT_TRUE(net.until([&] { return to.times_disconnected == 1; }));
-    EXPECT_EQ(to.frames.size(), 41u);
-    for (const End::Frame& frame : to.frames)
-      EXPECT_TRUE(frame.lane == 0 || same(frame.payload, sent));
-    EXPECT_EQ(from.times_disconnected, 0);
-    EXPECT_TRUE(from.tokens.empty());
-  }
-}
-
-TEST_P(Conformance, CloseAfterDeliversAlthoughTheTransportEnds) {
-  for (const bool dialer_closes : {true, false}) {
-    Net stays(scheme()), goes(scheme());
-    Net& listens = dialer_closes ? stays : goes;
-    ASSERT_TRUE(listens.listen(place()).ok());
-    auto dialed = (dialer_closes ? goes : stays).dial(listens.listener->endpoint());
-    const auto connected = [&] {
-      return dialed->times_connected == 1 && listens.accepted.size() == 1;
-    };
-    for (int turn = 0; turn < 20000 && !connected(); ++turn)
-      if (!stays.until(connected, 1)) goes.until(connected, 1);
-    ASSERT_TRUE(connected());
-    End& from = dialer_closes ? *dialed : *listens.accepted[0];
-    End& to = dialer_closes ? *listens.accepted[0] : *dialed;
-    from.send(0, 5);
-    from.connection->close_after(2000);
-    from.connection.reset();
-    goes.listener.reset();
-    goes.transport.reset();
-    ASSERT_TRUE(stays.until([&] { return to.times_disconnected == 1; }));
-    ASSERT_EQ(to.frames.size(), 1u);
-    EXPECT_EQ(to.frames[0].number, 5u);
-    dialed.reset();
   }
 }
 

@@ -68,9 +68,10 @@ class End final : public Connection::Events {
     why = reason;
     if (on_loss) on_loss();
   }
+  void closed() override { ++times_closed; }
 
   std::unique_ptr<Connection> connection;
-  int times_connected = 0, times_disconnected = 0;
+  int times_connected = 0, times_disconnected = 0, times_closed = 0;
   std::string why;
   std::vector<Frame> frames;
   std::vector<uint64_t> tokens;
