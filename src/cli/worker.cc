@@ -110,12 +110,14 @@ Outcome Worker::serve() {
   return end_of(event);
 }
 
+Outcome stopped(const WorkerOptions& options) {
+  return {128 + stop_signal(), options.quiet ? "" : "stopped", ""};
+}
+
 Outcome Worker::end_of(const weft_event& event) const {
   if (event.status == WEFT_ECANCELED && parent_ended())
     return {kLost, "the process that started this rank has ended", ""};
-  if (event.kind == WEFT_EVENT_FAILED && stop_signal())
-    return {128 + stop_signal(), o_.quiet ? "" : "stopped", ""};
-  if (event.kind == WEFT_EVENT_FAILED) return failed(event);
+  if (event.kind == WEFT_EVENT_FAILED) return stop_signal() ? stopped(o_) : failed(event);
   if (!o_.quiet) Progress(false).note("the run has ended");
   return {};
 }
@@ -146,7 +148,8 @@ Outcome serve_rank(const WorkerOptions& options) {
   for (bool announces = true;;) {
     Worker worker(options, deadline, announces);
     const Outcome outcome = worker.serve();
-    if (!worker.repeats(outcome)) return outcome;
+    if (!worker.repeats(outcome))  // with `always`, only a signal ends a sequence of good runs
+      return outcome.ok() && options.repeat == Repeat::always ? stopped(options) : outcome;
     // While there is no rank 0, every attempt ends in the same way.
     const std::string text = without_digits(outcome.text);
     if (!options.quiet && !text.empty() && text != last)
