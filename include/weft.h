@@ -617,9 +617,9 @@ typedef struct weft_plan_config {
   const char *shard;          /**< what replicas keep in parts: "none", "optimizer" (its state) or "parameters" (also values, which are
                                    gathered for each block of the model); with the axis "auto" also "auto", see
                                    weft_plan_compare. Default: "optimizer". */
-  const char *stage_replicas; /**< schedule "pipedream": ranks of each stage, e.g. "3,1", which take turns with its micro-batches; each
-                                   update of a stage uses the mean of that many micro-batches; decides rounding. "": one rank each.
-                                   Default: "". */
+  const char *stage_replicas; /**< asynchronous schedules: ranks of each stage, e.g. "3,1", which take turns with its micro-batches; an
+                                   update of a stage uses the mean of that many times micro_batches; decides rounding. With
+                                   "pipedream-2bw" equal numbers. "": one rank each. Default: "". */
   const weft_parameter_group *groups;   /**< parameters that are frozen or have their own factors. Default: NULL. */
   uint32_t n_groups;          /**< Default: 0. */
   uint32_t n_speeds;          /**< 0 or the number of ranks. Default: 0. */

@@ -262,7 +262,7 @@ void forget_options(const StoredOptions& settings, const std::string& stored, Pl
     if (!given("warmup-depth") && name != "1f1b") plan.warm_up = defaults.warm_up;
     if (!given("segment") && !info.asynchronous) plan.segment = defaults.segment;
     if (!given("vertical-sync") && !info.asynchronous) plan.vertical_sync = defaults.vertical_sync;
-    if (!given("stage-replicas") && name != "pipedream") plan.stage_replicas.clear();
+    if (!given("stage-replicas") && !info.asynchronous) plan.stage_replicas.clear();
   }
   if (other_ranks && !given("stage-replicas")) plan.stage_replicas.clear();
   bool other_calls = another && plan.schedule == "pipedream";

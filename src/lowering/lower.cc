@@ -358,6 +358,7 @@ class RankWriter {
       else if (first + a.micro_batch < own.end)  // other replicas can have more
         for (int32_t program = begin_of; program < end_of; ++program)
           jobs.push_back({JobKind::action, program, first + a.micro_batch});
+      if (a.kind == Kind::B || a.kind == Kind::W) send_sums_after(a);
     }
     if (mode_.schedule.updates == 0 && plan_.config.gradient_groups == plan_.config.data)
       join_weight_jobs();
@@ -393,10 +394,19 @@ class RankWriter {
     }
   }
 
-  // Replicas send their sums to the owners of the parameters, and continue with the new values.
+  // In a segment, replicas send their sums to the owners of the parameters as soon as an update has
+  // all of them, and continue with the new values from the update on.
+  void send_sums_after(const Action& a) {
+    const Schedule& schedule = mode_.schedule;
+    if (schedule.updates == 0 || plan_.replicas_at(rank_) == 1) return;
+    const int32_t update = schedule.update_of(a.stage, a.micro_batch);
+    if (schedule.last_of(a.stage, update, plan_.replica_of(rank_)) != a.micro_batch) return;
+    const int32_t program = programs_of_.at(a.stage)[static_cast<size_t>(Kind::O)].first;
+    program_.jobs.push_back({JobKind::send_ties, program, update});
+  }
+
   void add_update(int32_t program, int32_t update) {
     auto& jobs = program_.jobs;
-    if (plan_.replicas_at(rank_) > 1) jobs.push_back({JobKind::send_ties, program, update});
     jobs.push_back({JobKind::action, program, update});
     jobs.push_back({JobKind::clear, program, update + 1});
   }

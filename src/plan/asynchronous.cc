@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <numeric>
 
 #include "base/text.h"
@@ -13,85 +14,87 @@ namespace weft {
 
 namespace {
 
-Status check_segment(int64_t updates) {
-  if (updates >= 1 && updates <= kMaxSegment) return {};
-  return Status(Code::invalid,
-                cat("segment is ", updates, " updates, expected 1 to ", kMaxSegment));
-}
-
-// 1f1b over all micro-batches of a segment. An update follows the last backward of its
-// micro-batches. With `double_buffered`, it also follows the first forward of the next update, so
-// that every stage, including the last one, uses the weights of one update earlier.
-Result<Schedule> make_segment(const ScheduleSizes& sizes, bool double_buffered) {
-  const int32_t updates = sizes.segment == 0 ? kDefaultSegment : sizes.segment;
-  WEFT_TRY(check_segment(updates));
-  const int64_t all = int64_t{sizes.micro_batches} * updates;
-  if (all > INT32_MAX)
+// The updates of a segment, of which each stage makes one per rank that it has.
+Result<int32_t> updates_of(const ScheduleSizes& sizes, const std::vector<int32_t>& ranks_of) {
+  int64_t all = 1;
+  for (const int32_t r : ranks_of)
+    all = std::min(std::lcm(all, int64_t{r}), int64_t{kMaxSegment} + 1);
+  const int64_t updates =
+      sizes.segment == 0 ? (kDefaultSegment + all - 1) / all * all : sizes.segment;
+  if (updates < 1 || updates > kMaxSegment)
+    return Status(Code::invalid,
+                  cat("segment is ", updates, " updates, expected 1 to ", kMaxSegment));
+  for (size_t s = 0; s < ranks_of.size(); ++s)
+    if (updates % ranks_of[s] != 0)
+      return Status(Code::invalid, cat("segment is ", updates, ", expected a multiple of the ",
+                                       ranks_of[s], " replicas of stage ", s));
+  if (updates * sizes.micro_batches > INT32_MAX)
     return Status(Code::invalid,
                   cat(updates, " updates of ", sizes.micro_batches, " micro-batches are too many"));
-  WEFT_TRY_ASSIGN(Schedule schedule,
-                  make_1f1b({.ranks = sizes.ranks, .micro_batches = static_cast<int32_t>(all)}));
-  schedule.updates = updates;
-  for (auto& row : schedule.rows) {
-    std::vector<Action> with_updates;
-    int32_t forwards = 0, owed = -1;
-    for (const Action& action : row) {
-      with_updates.push_back(action);
-      forwards += action.kind == Kind::F;
-      if (action.kind == Kind::B && (action.micro_batch + 1) % sizes.micro_batches == 0)
-        owed = action.micro_batch / sizes.micro_batches;
-      if (owed < 0 ||
-          (double_buffered && owed + 1 < updates && forwards <= (owed + 1) * sizes.micro_batches))
-        continue;
-      with_updates.push_back({action.stage, Kind::O, owed});
-      owed = -1;
+  return static_cast<int32_t>(updates);
+}
+
+// What one rank of a stage runs: 1f1b over its micro-batches, of which each update has `each`. An
+// update follows the last backward of its micro-batches. With `double_buffered`, it also follows
+// the first forward of the next update, so that every stage, including the last one, uses the
+// weights of one update earlier.
+class Row {
+ public:
+  Row(int32_t stage, int32_t ranks, int32_t replica, int32_t each, int32_t updates)
+      : stage_(stage), ranks_(ranks), replica_(replica), each_(each), updates_(updates) {}
+
+  std::vector<Action> make(int32_t warm_up, bool double_buffered) {
+    double_buffered_ = double_buffered;
+    const int32_t all = each_ * updates_;
+    while (forwards_ < std::min(warm_up, all)) add(Kind::F, forwards_);
+    for (int32_t k = 0; k < all; ++k) {
+      if (forwards_ < all) add(Kind::F, forwards_);
+      add(Kind::B, k);
     }
-    row = std::move(with_updates);
+    return std::move(row_);
   }
-  return schedule;
+
+ private:
+  void add(Kind kind, int32_t k) {
+    row_.push_back({stage_, kind, k * ranks_ + replica_});
+    forwards_ += kind == Kind::F;
+    if (kind == Kind::B && (k + 1) % each_ == 0) owed_ = k / each_;
+    const bool waits = double_buffered_ && owed_ + 1 < updates_ && forwards_ <= (owed_ + 1) * each_;
+    if (owed_ < 0 || waits) return;
+    row_.push_back({stage_, Kind::O, owed_});
+    owed_ = -1;
+  }
+
+  const int32_t stage_, ranks_, replica_, each_, updates_;
+  bool double_buffered_ = false;
+  int32_t forwards_ = 0, owed_ = -1;  // an update that waits
+  std::vector<Action> row_;
+};
+
+bool takes_turns(const ScheduleSizes& sizes) {
+  return std::any_of(sizes.replicas.begin(), sizes.replicas.end(), [](int32_t r) { return r > 1; });
 }
 
-Status check_rounds(const ScheduleSizes& sizes) {
-  WEFT_TRY(check_segment(sizes.segment));
-  for (size_t s = 0; s < sizes.replicas.size(); ++s)
-    if (sizes.segment % sizes.replicas[s] != 0)
-      return Status(Code::invalid,
-                    cat("segment is ", sizes.segment, ", expected a multiple of the ",
-                        sizes.replicas[s], " replicas of stage ", s));
-  return {};
-}
-
-// 1F1B-RR: the replicas of a stage run its micro-batches in turn, and each runs 1f1b over its own.
-Result<Schedule> make_round_robin(ScheduleSizes sizes) {
-  if (sizes.segment == 0) {
-    int64_t all = 1;
-    for (const int32_t r : sizes.replicas)
-      all = std::min(std::lcm(all, int64_t{r}), int64_t{kMaxSegment} + 1);
-    const int64_t segment = (kDefaultSegment + all - 1) / all * all;
-    WEFT_TRY(check_segment(segment));
-    sizes.segment = static_cast<int32_t>(segment);
-  }
-  WEFT_TRY(check_rounds(sizes));
-  Schedule schedule{.stages = static_cast<int32_t>(sizes.replicas.size()),
-                    .micro_batches = sizes.segment,
-                    .updates = sizes.segment,
+// 1F1B-RR: the ranks of a stage run its micro-batches in turn.
+Result<Schedule> make_segment(const ScheduleSizes& sizes, bool double_buffered) {
+  const std::vector<int32_t> ranks_of =
+      takes_turns(sizes) ? sizes.replicas
+                         : std::vector<int32_t>(static_cast<size_t>(sizes.ranks), 1);
+  WEFT_TRY_ASSIGN(const int32_t updates, updates_of(sizes, ranks_of));
+  Schedule schedule{.stages = static_cast<int32_t>(ranks_of.size()),
+                    .micro_batches = sizes.micro_batches * updates,
+                    .updates = updates,
                     .rank_of_stage = {},
-                    .rows = {},
-                    .replicas = sizes.replicas};
-  const PipedreamNumbers numbers = pipedream_numbers(sizes.replicas);
+                    .rows = {}};
+  WEFT_TRY(check_sizes({.ranks = sizes.ranks, .micro_batches = schedule.micro_batches}, 1, 3));
+  if (takes_turns(sizes)) schedule.replicas = ranks_of;
+  const PipedreamNumbers numbers = pipedream_numbers(ranks_of);
   for (int32_t s = 0; s < schedule.stages; ++s) {
     schedule.rank_of_stage.push_back(schedule.ranks());
-    const int32_t own = schedule.replicas_of(s), rounds = schedule.updates_of(s),
-                  warm_up = std::min(numbers.warm_up[static_cast<size_t>(s)], rounds);
-    for (int32_t i = 0; i < own; ++i) {
-      std::vector<Action>& row = schedule.rows.emplace_back();
-      for (int32_t k = 0; k < warm_up; ++k) row.push_back({s, Kind::F, k * own + i});
-      for (int32_t k = 0; k < rounds; ++k) {
-        if (k + warm_up < rounds) row.push_back({s, Kind::F, (k + warm_up) * own + i});
-        row.push_back({s, Kind::B, k * own + i});
-        row.push_back({s, Kind::O, k});
-      }
-    }
+    const int32_t own = schedule.replicas_of(s);
+    for (int32_t i = 0; i < own; ++i)
+      schedule.rows.push_back(Row(s, own, i, sizes.micro_batches, schedule.updates_of(s))
+                                  .make(numbers.warm_up[static_cast<size_t>(s)], double_buffered));
   }
   return schedule;
 }
@@ -115,17 +118,24 @@ Result<Schedule> make_pipedream(const ScheduleSizes& sizes) {
         Code::invalid,
         cat("schedule 'pipedream' makes an update of every micro-batch: micro_batches is ",
             sizes.micro_batches, ", expected 1; 'pipedream-2bw' gathers several"));
-  const bool replicated =
-      std::any_of(sizes.replicas.begin(), sizes.replicas.end(), [](int32_t r) { return r > 1; });
-  return replicated ? make_round_robin(sizes) : make_segment(sizes, false);
+  return make_segment(sizes, false);
 }
 
 Result<Schedule> make_pipedream_2bw(const ScheduleSizes& sizes) {
   WEFT_TRY(begin_schedule({.name = "pipedream-2bw", .kinds = 3}, sizes).status());
-  if (sizes.micro_batches < sizes.ranks)
+  const std::vector<int32_t>& r = sizes.replicas;
+  if (const auto other = std::adjacent_find(r.begin(), r.end(), std::not_equal_to());
+      other != r.end())
+    return Status(
+        Code::invalid,
+        cat("schedule 'pipedream-2bw' makes the same updates at every stage: stage_replicas "
+            "has ",
+            other[0], " and ", other[1], ", expected equal numbers"));
+  const auto stages = r.empty() ? sizes.ranks : static_cast<int32_t>(r.size());
+  if (sizes.micro_batches < stages)
     return Status(Code::invalid,
-                  cat("schedule 'pipedream-2bw' needs as many micro-batches per update as ranks, ",
-                      sizes.ranks, ", or more: micro_batches is ", sizes.micro_batches));
+                  cat("schedule 'pipedream-2bw' needs as many micro-batches per update as stages, ",
+                      stages, ", or more: micro_batches is ", sizes.micro_batches));
   return make_segment(sizes, true);
 }
 

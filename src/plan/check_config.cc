@@ -113,16 +113,16 @@ Status check_replicas(const Model& model, const PlanConfig& c) {
     return Status(
         Code::invalid,
         cat("schedule '", c.schedule, "' is asynchronous, and has no replicas of a whole ",
-            "pipeline: data is ", c.data, ", expected 1. With stage_replicas, the stages ",
-            "of 'pipedream' can have replicas"));
+            "pipeline: data is ", c.data, ", expected 1. With stage_replicas, its stages ",
+            "can have replicas"));
   if (c.stage_replicas.empty()) return {};
   if (c.shard != "optimizer")
     return Status(Code::invalid,
                   cat("shard is '", c.shard, "', expected 'optimizer' with stage_replicas"));
   WEFT_TRY(replicas_of(c).status());
-  if (c.schedule != "pipedream" || !c.schedule_text.empty())
+  if (!kind || !kind->asynchronous || !c.schedule_text.empty())
     return Status(Code::invalid, cat("stage_replicas is '", c.stage_replicas,
-                                     "', which is for schedule ", "'pipedream', not for ",
+                                     "', which is for an asynchronous schedule, not for ",
                                      c.schedule_text.empty() ? cat("'", c.schedule, "'")
                                                              : std::string("a schedule_text")));
   for (const Node& node : model.nodes())

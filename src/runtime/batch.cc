@@ -26,10 +26,13 @@ int32_t sink_edge(const ModePlan& mode, TensorId tensor) {
 }
 
 Status check_rounds(const Plan& plan, int32_t micro_batches) {
+  const int32_t each = plan.config.micro_batches;
   for (size_t s = 0; s < plan.stage_replicas.size(); ++s)
-    if (const int32_t replicas = plan.stage_replicas[s]; micro_batches % replicas != 0)
-      return Status(Code::invalid, cat("batch has ", micro_batches, " micro-batches, expected a ",
-                                       "multiple of the ", replicas, " replicas of stage ", s));
+    if (const int32_t replicas = plan.stage_replicas[s]; micro_batches % (each * replicas) != 0)
+      return Status(Code::invalid,
+                    cat("batch has ", micro_batches, " micro-batches, expected a multiple of ",
+                        each > 1 ? cat(each, " for each of ") : std::string(), "the ", replicas,
+                        " replicas of stage ", s));
   return {};
 }
 

@@ -27,7 +27,7 @@ class Structure {
     for (int32_t r = 0; r < schedule_.ranks(); ++r) {
       const auto& row = schedule_.rows[static_cast<size_t>(r)];
       for (size_t a = 0; a < row.size(); ++a)
-        if (!read_action(r, row[a], a > 0 ? &row[a - 1] : nullptr))
+        if (!read_action(r, row[a]))
           return Status(Code::invalid,
                         cat("rank ", r, ", action ", a, " (", row[a].text(), "): ", fault_));
       if (row.empty())
@@ -77,12 +77,14 @@ class Structure {
         return Status(Code::invalid,
                       cat("stage ", s, " has ", own, " replicas from rank ", first,
                           " on, expected the ranks from ", next, " to ", schedule_.ranks() - 1));
-      if (schedule_.micro_batches != schedule_.updates && schedule_.updates > 0)
-        return Status(Code::invalid, "stages with replicas take updates of one micro-batch each");
+      if (schedule_.micro_batches != schedule_.updates && schedule_.updates > 0 &&
+          own != schedule_.replicas_of(0))
+        return Status(
+            Code::invalid,
+            "stages with unlike numbers of replicas take updates of one micro-batch each");
       if (schedule_.updates % own != 0)
-        return Status(Code::invalid,
-                      cat(schedule_.updates, " micro-batches of a segment are not a ",
-                          "multiple of the ", own, " replicas of stage ", s));
+        return Status(Code::invalid, cat(schedule_.updates, " updates of a segment are not a ",
+                                         "multiple of the ", own, " replicas of stage ", s));
       next += own;
     }
     return {};
@@ -94,7 +96,7 @@ class Structure {
   };
 
   // Whether the action is allowed here; otherwise sets `fault_` to the reason.
-  bool read_action(int32_t r, const Action& action, const Action* before) {
+  bool read_action(int32_t r, const Action& action) {
     if (action.stage < 0 || action.stage >= schedule_.stages)
       return no(cat("the stages are 0 to ", schedule_.stages - 1));
     const int32_t stage = action.stage, first = schedule_.rank_of_stage[static_cast<size_t>(stage)],
@@ -103,7 +105,7 @@ class Structure {
       return no(cat("stage ", stage, " belongs to rank ", first,
                     own > 1 ? cat(" to ", first + own - 1) : std::string()));
     if (schedule_.forward_only && action.kind != Kind::F) return no("the schedule is forward only");
-    if (action.kind == Kind::O) return read_update(action, r - first, before);
+    if (action.kind == Kind::O) return read_update(action, r - first);
     if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches)
       return no(cat("the micro-batches are 0 to ", schedule_.micro_batches - 1));
     if (const int32_t owner = schedule_.rank_of(stage, action.micro_batch); owner != r)
@@ -137,22 +139,19 @@ class Structure {
     return false;
   }
 
-  // An update needs the complete sums of its own micro-batches and no others. The update of a stage
-  // with replicas waits for all replicas; the proof assumes that each has then run its last W.
-  bool read_update(const Action& action, int32_t replica, const Action* before) {
+  // An update needs the complete sums of its own micro-batches and no others.
+  bool read_update(const Action& action, int32_t replica) {
     if (schedule_.updates == 0) return no("the schedule is synchronous");
     const int32_t s = action.stage, u = action.micro_batch, own = schedule_.replicas_of(s);
     if (u < 0 || u >= schedule_.updates_of(s))
       return no(cat("the updates are 0 to ", schedule_.updates_of(s) - 1));
     Counts& n = counts_[cell(s, replica)];
-    const int32_t whole = (u + 1) * (schedule_.micro_batches / schedule_.updates);
+    const int32_t whole = (u + 1) * schedule_.per_update();
     if (u < n.o) return no(ran_before(s, Kind::O, u, ""));
     if (u > n.o) return no(cat("stage ", s, " has not run ", s, "O", n.o, ", and updates ascend"));
     if (n.w < whole) return no(cat("stage ", s, " has not run ", s, "W", n.w * own + replica));
     if (n.w > whole)
       return no(ran_before(s, Kind::W, whole * own + replica, " of the next update"));
-    if (own > 1 && before->kind != Kind::W && before->kind != Kind::B)
-      return no(cat("an update of a stage with replicas follows its last W, not ", before->text()));
     ++n.o;
     return true;
   }

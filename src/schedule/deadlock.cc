@@ -8,7 +8,7 @@
 //   `forward_until` at
 //                  `to`, `gradient_until` at `from`.
 //
-// An update of a stage with replicas runs after the last W of each of them.
+// An update of a stage with replicas runs after the last W of each of them, which sends its sums.
 //
 // A sender does not wait for a grant: its outgoing value waits in a place of the sender, and the
 // lowering plans enough of them. So no arrow leads from a grant to the action that makes the
@@ -109,8 +109,9 @@ class Walk {
     if (action.kind == Kind::O) {
       exists = true;
       const auto replica = static_cast<int32_t>(index);
-      from = {kPhaseW, action.stage, action.micro_batch * own + replica};
-      return own > 1 && replica < own;
+      if (own == 1 || replica >= own) return false;
+      from = {kPhaseW, action.stage, schedule_.last_of(action.stage, action.micro_batch, replica)};
+      return true;
     }
     const bool forward = action.kind == Kind::F;
     const auto& list = (forward ? into_ : back_into_)[static_cast<size_t>(action.stage)];

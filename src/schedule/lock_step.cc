@@ -39,11 +39,12 @@ StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edg
     return std::all_of(needed.begin(), needed.end(),
                        [&](int32_t s) { return has_run(phase, s, micro_batch, now); });
   };
-  // All replicas have reached the update: their last backward is the action before it.
+  // All replicas have run their last backward of the update.
   const auto complete = [&](const Action& update, int32_t now) {
     const int32_t own = schedule.replicas_of(update.stage);
     for (int32_t i = 0; own > 1 && i < own; ++i)
-      if (!has_run(back, update.stage, update.micro_batch * own + i, now)) return false;
+      if (!has_run(back, update.stage, schedule.last_of(update.stage, update.micro_batch, i), now))
+        return false;
     return true;
   };
   std::vector<size_t> next(schedule.rows.size(), 0);

@@ -64,7 +64,11 @@ struct Schedule {
   int32_t updates_of(int32_t stage) const { return updates / replicas_of(stage); }
   // The update of the stage that a micro-batch is part of.
   int32_t update_of(int32_t stage, int32_t micro_batch) const {
-    return micro_batch / (micro_batches / updates * replicas_of(stage));
+    return micro_batch / (per_update() * replicas_of(stage));
+  }
+  int32_t per_update() const { return micro_batches / updates; }  // on each rank of a stage
+  int32_t last_of(int32_t stage, int32_t update, int32_t replica) const {
+    return ((update + 1) * per_update() - 1) * replicas_of(stage) + replica;
   }
   // One row per rank: "0F0 0F1 0B0 0B1\n...". parse_schedule reads it back.
   std::string text() const;

@@ -61,7 +61,7 @@ Result<std::vector<WeightVersions>> weight_versions(const Schedule& schedule, bo
   for (int32_t s = 0; s < schedule.stages; ++s) {
     WeightVersions& stage = out[static_cast<size_t>(s)];
     stage.of_update = newest(schedule, s);
-    stage.round = schedule.micro_batches / schedule.updates * schedule.replicas_of(s);
+    stage.round = schedule.per_update() * schedule.replicas_of(s);
     for (size_t u = 0; vertical_sync && u < stage.of_update.size(); ++u) {
       const int32_t chosen = out[0].of_update[u];
       if (chosen > stage.of_update[u])

@@ -79,11 +79,18 @@ SequentialReference::Outcome SequentialReference::segment(
   Outcome outcome;
   outcome.deliveries.resize(graphs_[static_cast<size_t>(step.mode)].sinks.size());
   std::vector<std::vector<Digest>> versions;  // the parameters before each update of the segment
-  std::vector<Sums> sums_of_update;
+  const int32_t updates = (step.micro_batches + step.per_update - 1) / step.per_update;
+  std::vector<Sums> parts_of_update(static_cast<size_t>(updates), cleared_sums());
+  // The ranks of a stage run its micro-batches in turn. Several per update are only possible with
+  // the same number of ranks for every stage.
+  const int32_t turns = step.per_update > 1 ? replicas_of_node.front() : 1;
+  const auto sums_of = [&](int32_t mb) -> Sums& {
+    const int32_t round = mb / (step.per_update * turns);
+    return parts_of_update[static_cast<size_t>(round * turns + mb % turns)];
+  };
   std::vector<std::vector<double>> squares;  // of the gradients, per update and parameter
   for (int32_t b = 0; b * step.per_update < step.micro_batches; ++b) {
     versions.push_back(weights_);
-    Sums& sums = sums_of_update.emplace_back(cleared_sums());
     const WeightOf weight = [&](NodeId node, ParamId p) {
       const int32_t r = replicas[static_cast<size_t>(p)];
       const int32_t round = std::max(0, b / r - delay_of_node[static_cast<size_t>(node)]);
@@ -92,7 +99,7 @@ SequentialReference::Outcome SequentialReference::segment(
     double loss = 0;
     for (int32_t mb = b * step.per_update;
          mb < std::min((b + 1) * step.per_update, step.micro_batches); ++mb)
-      loss += micro_batch(step, mb, weight, sums, outcome);
+      loss += micro_batch(step, mb, weight, sums_of(mb), outcome);
     outcome.update_losses.push_back(loss / denominator_of(step, b * step.per_update));
     squares.emplace_back(weights_.size());
     for (ParamId p = 0; p < static_cast<ParamId>(weights_.size()); ++p) {
@@ -101,7 +108,7 @@ SequentialReference::Outcome SequentialReference::segment(
       if ((b + 1) % r != 0 || is_frozen(i)) continue;
       std::vector<std::vector<Digest>> parts;
       for (int32_t u = first; u <= b; ++u)
-        parts.push_back(sums_of_update[static_cast<size_t>(u)][i]);
+        parts.push_back(parts_of_update[static_cast<size_t>(u)][i]);
       grads_[i] = fold(added(parts));
       if (r > 1) grads_[i] = Provenance::mean(grads_[i], r);
       for (int32_t u = first; u <= b; ++u)

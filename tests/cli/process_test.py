@@ -172,9 +172,10 @@ class Processes(Case):
 
     def test_asynchronous_processes_compute_the_bits_of_one_process(self):
         model = "gpt-nano:blocks=2,width=32,heads=2,context=16,tied=0"
-        for extra in (["--schedule", "pipedream"], ["--schedule", "pipedream", "--vertical-sync"],
-                      ["--schedule", "pipedream-2bw", "--micro-batches", 3], ["--schedule", "pipedream", "--stage-replicas", "2,1"]):
-            args = [model, *DRAWN, *extra, "--micro-batch-size", 2, "--seed", 1, "--segment", 4, "--ranks", 3]
+        two_bw = ["--schedule", "pipedream-2bw", "--micro-batches", 3]
+        for extra in (["--schedule", "pipedream", "--ranks", 3], ["--schedule", "pipedream", "--ranks", 3, "--vertical-sync"],
+                      [*two_bw, "--ranks", 3], [*two_bw, "--stage-replicas", "2,2"], ["--schedule", "pipedream", "--stage-replicas", "2,1"]):
+            args = [model, *DRAWN, *extra, "--micro-batch-size", 2, "--seed", 1, "--segment", 4]
             steps, done = self.train(*args, "--steps", 10)
             self.assertEqual([step["step"] for step in steps], list(range(1, 11)))
             inside, same = self.train(*args, "--steps", 10, "--in-process")

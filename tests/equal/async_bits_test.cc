@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/rng.h"
 #include "base/text.h"
@@ -291,6 +292,29 @@ TEST(AsynchronousBits, AnUnfinishedRoundIsRefused) {
 TEST(AsynchronousBits, Pipedream2bwEqualsTheSequentialProgram) {
   expect_sequential(config_of(2, "pipedream-2bw", 2, false), {1, 1});
   expect_sequential(config_of(4, "pipedream-2bw", 5, false), {1, 1, 1, 1});
+}
+
+// Every stage has the same delay, so that the number of stages does not change bits.
+TEST(AsynchronousBits, ReplicasOfPipedream2bwHaveTheBitsOfAnyNumberOfStages) {
+  std::vector<Series> found;
+  for (const char* replicas : {"2", "2,2", "2,2,2"}) {
+    PlanConfig config =
+        config_of(static_cast<int32_t>(std::strlen(replicas)) + 1, "pipedream-2bw", 3, false);
+    config.stage_replicas = replicas;
+    config.segment = 6;
+    const auto plan = make_plan(small_gpt(), config).take();
+    for (int threads : {0, 1, 2}) {
+      auto run =
+          (threads ? start_threads(plan, threads, ignore) : start_inline(plan, ignore)).take();
+      found.push_back(asynchronous(*run, 16));
+    }
+  }
+  for (const Series& series : found) {
+    EXPECT_EQ(series.losses, found[0].losses);
+    EXPECT_EQ(series.norms, found[0].norms);
+    EXPECT_EQ(series.weights, found[0].weights);
+  }
+  EXPECT_LT(found[0].losses.back(), found[0].losses.front());
 }
 
 TEST(AsynchronousBits, AStepWithoutUpdateIsThatOfASynchronousPlan) {

@@ -41,13 +41,17 @@ int32_t delay_of(const PlanConfig& config, const std::vector<int32_t>& replicas,
   return (config.ranks - 1 - std::accumulate(replicas.begin(), own, 0)) / *own;
 }
 
-// Ranks of each stage: any, or one each.
+// Ranks of each stage: one each, or any; with 2bw the same for all.
 std::vector<int32_t> random_replicas(const std::function<int32_t(uint32_t)>& below,
                                      PlanConfig& config) {
   std::vector<int32_t> out(static_cast<size_t>(config.ranks), 1);
-  if (config.schedule != "pipedream" || config.vertical_sync || below(2) == 0) return out;
-  out.resize(static_cast<size_t>(1 + below(4)));
-  for (int32_t& r : out) r = 1 + below(4);
+  if (config.vertical_sync || below(2) == 0) return out;
+  if (config.schedule == "pipedream-2bw") {
+    out.assign(out.size(), 1 + below(4));
+  } else {
+    out.resize(static_cast<size_t>(1 + below(4)));
+    for (int32_t& r : out) r = 1 + below(4);
+  }
   config.ranks = std::accumulate(out.begin(), out.end(), 0);
   int32_t round = 1;
   for (const int32_t r : out) round = std::lcm(round, r);
@@ -108,6 +112,7 @@ Case random_case(uint32_t seed) {
 int32_t whole_rounds(const Plan& plan, int32_t micro_batches) {
   int32_t round = 1;
   for (const int32_t r : plan.stage_replicas) round = std::lcm(round, r);
+  if (!plan.stage_replicas.empty()) round *= plan.config.micro_batches;
   return (micro_batches + round - 1) / round * round;
 }
 
@@ -168,7 +173,7 @@ void expect_equal(const Case& c, Sim& sim, SequentialReference& reference,
 
 TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays) {
   int made = 0, with_vertical_sync = 0, with_short_segments = 0, with_remaking = 0,
-      without_update = 0, with_replicas = 0;
+      without_update = 0, with_replicas = 0, with_replicas_that_gather = 0;
   std::vector<int> with_ranks(7, 0);
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); seed += test::kEvery) {
     const Case c = random_case(seed);
@@ -189,6 +194,8 @@ TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays
     ++with_ranks[static_cast<size_t>(std::min(c.plan->config.ranks, 6))];
     with_vertical_sync += c.plan->config.vertical_sync;
     with_replicas += !c.plan->stage_replicas.empty();
+    with_replicas_that_gather +=
+        !c.plan->stage_replicas.empty() && c.plan->config.micro_batches > 1;
     for (const RankProgram& rank : c.plan->mode(Mode::train).ranks)
       for (const ActionProgram& action : rank.programs)
         with_remaking += action.kind == Kind::R && !action.calls.empty();
@@ -202,6 +209,7 @@ TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays
   EXPECT_GT(with_remaking, 500 / test::kEvery);
   EXPECT_GT(without_update, 500 / test::kEvery);
   EXPECT_GT(with_replicas, 200 / test::kEvery);
+  EXPECT_GT(with_replicas_that_gather, 200 / test::kEvery);
 }
 
 // Over links: what the updates of a segment are divided by travels with the step.

@@ -195,9 +195,10 @@ TEST(Sizes, AreRefusedByName) {
   EXPECT_EQ(fault("pipedream", {.ranks = 2, .micro_batches = 8}),
             "schedule 'pipedream' makes an update of every micro-batch: micro_batches is 8, "
             "expected 1; 'pipedream-2bw' gathers several");
-  EXPECT_EQ(fault("pipedream-2bw", {.ranks = 4, .micro_batches = 3}),
-            "schedule 'pipedream-2bw' needs as many micro-batches per update as ranks, 4, or more: "
-            "micro_batches is 3");
+  EXPECT_EQ(
+      fault("pipedream-2bw", {.ranks = 4, .micro_batches = 3}),
+      "schedule 'pipedream-2bw' needs as many micro-batches per update as stages, 4, or more: "
+      "micro_batches is 3");
   EXPECT_EQ(fault("pipedream", {.ranks = 2, .micro_batches = 1, .segment = 5000}),
             "segment is 5000 updates, expected 1 to 4096");
   EXPECT_EQ(
@@ -208,6 +209,12 @@ TEST(Sizes, AreRefusedByName) {
   EXPECT_EQ(fault("pipedream", {.ranks = 4, .micro_batches = 1, .segment = 16, .replicas = {3, 1}}),
             "segment is 16, expected a multiple of the 3 replicas of stage 0");
   EXPECT_EQ(made("pipedream", {.ranks = 4, .micro_batches = 1, .replicas = {3, 1}}).updates, 18);
+  EXPECT_EQ(fault("pipedream-2bw", {.ranks = 4, .micro_batches = 2, .replicas = {3, 1}}),
+            "schedule 'pipedream-2bw' makes the same updates at every stage: stage_replicas has 3 "
+            "and 1, expected equal numbers");
+  EXPECT_EQ(fault("pipedream-2bw", {.ranks = 6, .micro_batches = 1, .replicas = {3, 3}}),
+            "schedule 'pipedream-2bw' needs as many micro-batches per update as stages, 2, or "
+            "more: micro_batches is 1");
   EXPECT_EQ(fault("pipedream", {.ranks = 2, .micro_batches = 1, .warm_up = 2}),
             "warm_up is 2, but schedule 'pipedream' has a fixed warm-up, expected 0 or 1; "
             "use 1f1b");

@@ -127,13 +127,12 @@ TEST(Replicas, RefusesWhatCannotBe) {
   config.vertical_sync = false;
   config.schedule = "1f1b";
   EXPECT_EQ(fault("3,1"),
-            "plan: stage_replicas is '3,1', which is for schedule 'pipedream', not for '1f1b'");
+            "plan: stage_replicas is '3,1', which is for an asynchronous schedule, not for '1f1b'");
   config.schedule = "pipedream";
   config.data = 2;
   EXPECT_EQ(fault(""),
             "plan: schedule 'pipedream' is asynchronous, and has no replicas of a whole "
-            "pipeline: data is 2, expected 1. With stage_replicas, the stages of "
-            "'pipedream' can have replicas");
+            "pipeline: data is 2, expected 1. With stage_replicas, its stages can have replicas");
   config.data = 1;
   config.schedule = "1f1b";
   config.ranks = 5;

@@ -366,8 +366,8 @@ class PlanOptions(TypedDict, total=False):
     model); with the axis "auto" also "auto", see weft_plan_compare. Default: "optimizer".
     """
     stage_replicas: Optional[str]
-    """Schedule "pipedream": ranks of each stage, e.g. "3,1", which take turns with its micro-batches; each update of a stage uses the mean
-    of that many micro-batches; decides rounding. "": one rank each. Default: "".
+    """Asynchronous schedules: ranks of each stage, e.g. "3,1", which take turns with its micro-batches; an update of a stage uses the mean
+    of that many times micro_batches; decides rounding. With "pipedream-2bw" equal numbers. "": one rank each. Default: "".
     """
     groups: Optional[Sequence["ParameterGroup"]]
     """Parameters that are frozen or have their own factors. Default: NULL."""

@@ -764,7 +764,7 @@ pub struct weft_plan_config {
     pub axes: *const weft_axis,
     /// what replicas keep in parts: "none", "optimizer" (its state) or "parameters" (also values, which are gathered for each block of the model); with the axis "auto" also "auto", see weft_plan_compare. Default: "optimizer".
     pub shard: *const c_char,
-    /// schedule "pipedream": ranks of each stage, e.g. "3,1", which take turns with its micro-batches; each update of a stage uses the mean of that many micro-batches; decides rounding. "": one rank each. Default: "".
+    /// asynchronous schedules: ranks of each stage, e.g. "3,1", which take turns with its micro-batches; an update of a stage uses the mean of that many times micro_batches; decides rounding. With "pipedream-2bw" equal numbers. "": one rank each. Default: "".
     pub stage_replicas: *const c_char,
     /// parameters that are frozen or have their own factors. Default: NULL.
     pub groups: *const weft_parameter_group,
