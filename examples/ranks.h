@@ -13,10 +13,12 @@
 
 #define _POSIX_C_SOURCE 200809L   /* so this header comes first */
 
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <weft.h>
@@ -42,6 +44,7 @@ static void ranks_serve(const weft_plan *plan, const char *endpoint) {
   weft_error err = {.size = sizeof err};
   weft_mesh_config config;
   weft_mesh *mesh = NULL;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);   /* rank 0 may end before it starts the run */
   weft_mesh_config_init(&config, sizeof config);
   config.endpoint = endpoint;
   ranks_require(weft_mesh_join(&config, &mesh, &err), &err);
