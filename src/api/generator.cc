@@ -145,7 +145,7 @@ struct weft_generator {
   void feed_padding();
   void give_rows_back();
   Status take(const weft_event& event);
-  Status add_token(Sequence& sequence, std::span<float> logits);
+  void add_token(Sequence& sequence, std::span<float> logits);
 
   weft_run& run_;
   const size_t context_;
@@ -164,6 +164,7 @@ struct weft_generator {
   size_t step_rows_ = 0;     // when all are chosen
   size_t delivered_ = 0;     // micro-batches whose logits have arrived
   std::deque<weft_token> made_;
+  std::deque<Status> failures_;  // of sequences that have left, not returned yet
   Candidates candidates_;
 };
 
@@ -357,10 +358,13 @@ void weft_generator::give_rows_back() {
         sequence->cached = std::min(sequence->cached, static_cast<size_t>(row.position));
 }
 
-Status weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
-  if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); }))
-    return Status(Code::data, cat("a logit of sequence ", sequence.id,
-                                  " is NaN: a weight or a value of the model is not finite"));
+void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
+  if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
+    failures_.emplace_back(Code::data,
+                           cat("a logit of sequence ", sequence.id,
+                               " is NaN: a weight or a value of the model is not finite"));
+    return leave(find(sequence.id));
+  }
   const weft_sequence_config& c = sequence.config;
   const uint64_t added = sequence.tokens.size() - sequence.begun, index = c.first + added;
   penalize(logits, sequence.tokens, c.repetition_penalty);
@@ -378,7 +382,6 @@ Status weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
   made_.push_back(out);
   sequence.tokens.push_back(token);
   if (out.end) leave(find(sequence.id));
-  return {};
 }
 
 Status weft_generator::take(const weft_event& event) {
@@ -393,7 +396,7 @@ Status weft_generator::take(const weft_event& event) {
     const uint64_t id = rows_[begin + static_cast<size_t>(i)].sequence;
     // A sequence may have been removed while the step ran.
     if (const auto at = id ? find(id) : sequences_.end(); at != sequences_.end())
-      WEFT_TRY(add_token(**at, {logits, static_cast<size_t>(vocabulary_)}));
+      add_token(**at, {logits, static_cast<size_t>(vocabulary_)});
   }
   ++delivered_;
   feed();
@@ -408,6 +411,11 @@ Status weft_generator::poll(weft_token& token, int64_t timeout_ns, bool& found) 
       made_.pop_front();
       found = true;
       return {};
+    }
+    if (!failures_.empty()) {
+      Status failure = std::move(failures_.front());
+      failures_.pop_front();
+      return failure;
     }
     if (!in_step_) {
       if (sequences_.empty()) return {};

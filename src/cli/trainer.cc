@@ -118,7 +118,9 @@ Outcome Trainer::open_weights(weft_checkpoint* resumed) {
   CLI_CALL(weft_checkpoint_describe(weights_, &weights_info_));
   if (init_ && weights_info_.model)
     CLI_TRY(check_same_weights(built_.info.text, options_.init, weights_info_.model));
-  if (resumed) step_ = weights_info_.step;
+  if (!resumed) return {};
+  step_ = weights_info_.step;
+  last_checkpoint_ = weights_info_.path;
   return {};
 }
 
@@ -134,11 +136,9 @@ Outcome Trainer::load(bool resumes) {
   if (weights_)
     CLI_CALL(
         weft_run_load(run_.get(), weights_, resumes ? WEFT_LOAD_ALL : WEFT_LOAD_WEIGHTS, &err));
-  if (built_.adapter)
+  if (!resumes && built_.adapter)
     CLI_CALL(weft_run_load(run_.get(), built_.adapter.get(), WEFT_LOAD_WEIGHTS, &err));
-  if (!resumes) return {};
-  last_checkpoint_ = weights_info_.path;
-  if (directory_.contains(weights_info_)) saved_ = step_;
+  if (resumes && directory_.contains(weights_info_)) saved_ = step_;
   return {};
 }
 

@@ -271,18 +271,61 @@ TEST(Generator, ReturnsWhenTheTimeHasPassedAndCanBeFreedInAStep) {
   EXPECT_EQ(made, one(text(1, 5), config_of(1)));
 }
 
+std::string is_nan(uint64_t id) { return "sequence " + std::to_string(id) + " is NaN"; }
+
 TEST(Generator, AModelThatIsNotFiniteHasNoTokens) {
-  const RunPtr run = new_run(1);
+  const RunPtr run = new_run(2);
   const TensorPtr gamma = zeros({32});
   floats(gamma)[3] = NAN;
   Error err;
   ASSERT_EQ(weft_run_write(run.get(), "ln_f.weight", WEFT_VALUE, gamma.get(), &err), WEFT_OK)
       << err.text;
   const GeneratorPtr generator = new_generator(run);
-  add(generator, {1, 2}, config_of(0));
   weft_token token = sized<weft_token>();
-  expect_error(weft_generator_poll(generator.get(), &token, -1, &err), err, WEFT_EDATA,
-               {"is NaN", "not finite"});
+  for (uint64_t round = 0; round < 2; ++round) {
+    add(generator, {1, 2}, config_of(0));
+    add(generator, {3, 4, 5}, config_of(1));
+    for (uint64_t id = 2 * round + 1; id <= 2 * round + 2; ++id)
+      expect_error(weft_generator_poll(generator.get(), &token, -1, &err), err, WEFT_EDATA,
+                   {is_nan(id).c_str(), "not finite"});
+    EXPECT_EQ(weft_generator_poll(generator.get(), &token, -1, &err), 0);  // none is left
+  }
+}
+
+// Only one sequence is long enough for the position that is not finite.
+TEST(Generator, ASequenceThatIsNotFiniteDoesNotEndOthers) {
+  for (const uint32_t ranks : {1u, 2u})
+    for (const int32_t bad : {0, 1, 2}) {
+      const RunPtr run = new_run(4, ranks);
+      const TensorPtr positions = zeros({kContext, 32});
+      Error err;
+      ASSERT_EQ(weft_run_read(run.get(), "wpe.weight", WEFT_VALUE, positions.get(), &err), WEFT_OK)
+          << err.text;
+      floats(positions)[12 * 32] = NAN;
+      ASSERT_EQ(weft_run_write(run.get(), "wpe.weight", WEFT_VALUE, positions.get(), &err), WEFT_OK)
+          << err.text;
+      const GeneratorPtr generator = new_generator(run);
+      std::vector<Tokens> expected, made(3);
+      for (int32_t i = 0; i < 3; ++i) {
+        weft_sequence_config config = config_of(static_cast<uint64_t>(i));
+        config.limit = 4;
+        const Tokens begin = text(i, i == bad ? 10 : 3);
+        add(generator, begin, config);
+        expected.push_back(one(begin, config));
+      }
+      expected[static_cast<size_t>(bad)].resize(3);  // the last one has positions 0 to 11
+      weft_token token = sized<weft_token>();
+      int failures = 0;
+      for (weft_status got = 1; got; token = sized<weft_token>()) {
+        got = weft_generator_poll(generator.get(), &token, -1, &err);
+        if (got == 1) made[token.sequence - 1].push_back(token.token);
+        if (got >= 0) continue;
+        expect_error(got, err, WEFT_EDATA, {is_nan(static_cast<uint64_t>(bad) + 1).c_str()});
+        ASSERT_LT(++failures, 2);
+      }
+      EXPECT_EQ(failures, 1);
+      EXPECT_EQ(made, expected);
+    }
 }
 
 TEST(Generator, RefusesByName) {

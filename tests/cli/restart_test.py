@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs that begin again after a rank is lost, and workers that join again. The results are those of an undisturbed run."""
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -54,6 +55,20 @@ class Restarts(Case):
         with open(self.path("log"), encoding="utf-8") as log:
             events = [line["event"] for line in lines(log.read())]
         self.assertEqual((events.count("run"), events.count("restart"), events[-1]), (3, 2, "done"))
+
+    def test_weights_and_adapters_of_the_start_are_not_loaded_again(self):
+        llama = str(pathlib.Path(__file__).resolve().parents[1] / "data" / "llama")
+        lora = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1", "--lr", "0.1", "--train", "lora:rank=2,targets=q_proj"]
+        self.assertEqual(run("train", llama, *lora, "--steps", 2, "--in-process", "--checkpoint", self.path("first")).returncode, 0)
+        self.assertEqual(run("export", self.path("first"), self.path("adapter") + "/").returncode, 0)
+        args = ["train", llama, *lora[:-1], "lora", "--adapter", self.path("adapter"), "--steps", STEPS, "--json"]
+        undisturbed = last_line(run(*args, "--in-process").stdout)["digest"]
+        process = self.start(*args, "--ranks", 2, "--checkpoint", self.path("ck"), "--checkpoint-every", 50, "--restarts", 1)
+        until(process.stdout, SAVED)
+        os.kill(children(process.pid)[0], signal.SIGKILL)
+        out, err = process.communicate(timeout=120)
+        self.assertIn("; restart 1 of 1\n", err)
+        self.assertEqual((process.returncode, last_line(out)["digest"]), (0, undisturbed), err)
 
     def test_a_run_without_a_checkpoint_begins_again(self):
         process = self.start(*TRAIN, "--ranks", 2, "--restarts", 1, "--log", self.path("log"))
