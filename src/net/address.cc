@@ -231,6 +231,13 @@ std::string peer_of(int descriptor, const std::string& bound) {
   }
 }
 
+uid_t user_of(int descriptor) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  const int got = getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &who, &size);
+  return got == 0 ? who.uid : static_cast<uid_t>(-1);
+}
+
 void drop_newcomers(int listening) {
   sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
   const sock_fprog program{1, &drop};

@@ -26,6 +26,9 @@ Result<std::string> tcp_listening_endpoint(const std::string& endpoint);
 // empty if the descriptor belongs to another socket by now.
 std::string peer_of(int descriptor, const std::string& bound);
 
+// The user of the process at the other end of a Unix socket; -1: not known.
+uid_t user_of(int descriptor);
+
 // From this call on, the system drops new connections to a listening tcp socket. Accepted
 // connections remain; ZeroMQ would close them with their listener.
 void drop_newcomers(int listening);

@@ -127,7 +127,7 @@ bool Outbox::build_all(Slab* slab) {
 void Channel::send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload,
                    uint64_t token) {
   assert(header.size() == kHeaderBytes && payload.size() <= kMaxPayload);
-  if (!is_live()) return;
+  if (!is_live() || is_lost(lane)) return;
   Outbox::Frame frame;
   std::copy(header.begin(), header.end(), frame.header.begin());
   frame.payload = payload;
@@ -217,7 +217,7 @@ void Channel::end() {
 void Channel::flush() {
   for (int lane = 0; lane < kLanes; ++lane) {
     Outbox& out = out_[static_cast<size_t>(lane)];
-    while (!out.empty() && !is_lost(lane)) {
+    while (!out.empty()) {
       Outbox::Frame& frame = out.front();
       if (!Outbox::build(frame, slab())) return fail("out of memory for a frame");
       const int error = transmit(lane, frame.message);
@@ -270,11 +270,15 @@ void Channel::report_loss() {
   if (!both && !(expired_ && (lost_[0] || lost_[1]))) return;
   Connection::Events* events = events_;
   const std::string why = why_;
+  events_ = nullptr;
   if (!both && state_ == State::open) {  // the peer may still be connected on the other lane
     for (Outbox& out : out_) out.clear();
     begin_closing(0);
   }
-  finish(0);
+  if (both && (waits(0) || waits(1)))  // a listener's answers to byes
+    begin_closing(kByeMs);
+  else
+    finish(0);
   if (events != nullptr) events->disconnected(why);
 }
 
@@ -333,7 +337,7 @@ void Channel::lane_ended(int lane) {
 }
 
 void Channel::lane_lost(int lane, const std::string& why) {
-  if (is_lost(lane)) return;
+  if (is_lost(lane)) return out_[static_cast<size_t>(lane)].clear();
   end_lane(lane, why);
   if (!is_live() || broken_) return;
   broken_ = true;

@@ -2,7 +2,7 @@
 // and the end of the connection.
 //
 //   connecting ──► open ──► lost (one lane: the other may bring more, and the reason) ──► gone
-//                    └────► closing (waiting frames are sent, until a deadline) ──► gone
+//                    └────► closing (waiting frames and a bye are sent, until a deadline) ──► gone
 #pragma once
 
 #include <zmq.h>
@@ -24,8 +24,9 @@ namespace weft {
 //   dialer, each lane:    hello
 //   listener, each lane:  accepted, when both lanes have sent hello
 //   both, each lane:      bye, after the last frame: ZeroMQ cannot close one connection of a
-//                         listening socket, and the other lane may have more frames
-//   either, data lane:    slab offer, before the first large payload; the peer answers with slab
+//                         listening socket, and the other lane may have more frames. A listener
+//                         answers bye with bye, for which a dialer that closes waits
+//   either, one lane:     slab offer, before the first large payload; the peer answers with slab
 //                         taken or slab refused. Then a slab frame stands for a frame that lies in
 //                         a slot of the slab
 constexpr std::string_view kHello = "weft-hello-1", kAccepted = "weft-accepted-1",

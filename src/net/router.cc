@@ -1,5 +1,7 @@
 #include "net/router.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -44,7 +46,10 @@ class Accepted final : public Channel {
   }
   bool is_started() { return events() != nullptr; }
   void came(int lane, Message& message) {
-    if (message.is(kBye)) return answer_bye(lane, message);
+    if (message.is(kBye)) {
+      lane_ended(lane);
+      return say(lane, kBye);  // a dialer that closes waits for it
+    }
     if (take_slab_message(lane, message)) return;
     if (message.bytes().size() < kHeaderBytes)
       return fail("the peer sent a frame without a header");
@@ -54,11 +59,6 @@ class Accepted final : public Channel {
   using Channel::lane_lost;
 
  private:
-  // A dialer that closes waits for it.
-  void answer_bye(int lane, Message& bye) {
-    transmit(lane, bye);
-    lane_ended(lane);
-  }
   int transmit(int lane, Message& message) override {
     return router_->transmit(nonce_, lane, message);
   }
@@ -110,6 +110,11 @@ Result<std::shared_ptr<Router>> Router::make(PollGroup& group, const std::string
 }
 
 Router::~Router() = default;
+
+void Router::serve_own_user(bool shares_memory) {
+  only_user_ = geteuid();
+  shares_memory_ = shares_memory;
+}
 
 void Router::stop_accepting() {
   accepting_ = false;
@@ -288,6 +293,9 @@ void Router::greet(const Nonce& nonce, int lane, int descriptor, Message& hello)
   read_events();
   Line* line = find_line(descriptor);
   if (line == nullptr) return;
+  if (only_user_ != kAnyUser)
+    if (const uid_t user = user_of(descriptor); user != only_user_ && user != 0)
+      return refuse(*line, cat("it belongs to user ", user, ", expected user ", only_user_));
   const std::optional<PublicKey> key = proved_key(hello);
   const auto other_lane = peers_.find(nonce);
   if ((encrypts_ && !key) || (other_lane != peers_.end() && other_lane->second.key != key))

@@ -31,6 +31,8 @@ static_assert(sizeof(RoutingId) == 18);
 
 class Accepted;
 
+constexpr auto kAnyUser = static_cast<uid_t>(-1);
+
 class Router final : public PollGroup::Member, public std::enable_shared_from_this<Router> {
  public:
   using Accept = std::function<void(std::unique_ptr<Connection>)>;
@@ -50,7 +52,8 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
   ~Router() override;
 
   const std::string& bound() const { return bound_; }  // as ZeroMQ reports it, with the port
-  void share_memory() { shares_memory_ = true; }       // with all peers
+  // Unix sockets: peers of other users are refused, and large payloads may use shared memory.
+  void serve_own_user(bool shares_memory);
   void stop_accepting();
 
   void send_waiting() override {}
@@ -95,7 +98,8 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
   Refused refused_;
   bool accepting_ = true;
   bool encrypts_ = false, shares_memory_ = false;
-  int listening_ = -1;  // ZeroMQ's descriptor
+  uid_t only_user_ = kAnyUser;  // whose processes may connect, besides root
+  int listening_ = -1;          // ZeroMQ's descriptor
   std::unique_ptr<Socket> socket_;
   std::string bound_;
   IpcPlace place_;

@@ -121,8 +121,9 @@ class IpcTransport final : public ZmqTransport {
     WEFT_TRY_ASSIGN(auto router,
                     Router::make(group_, "ipc://" + path, false, nullptr, std::move(place),
                                  std::move(accepted), std::move(refused)));
-    if (security_.shared_memory) router->share_memory();
-    chmod(path.c_str(), 0600);  // also in a directory of another user, only this user may connect
+    router->serve_own_user(security_.shared_memory);
+    if (chmod(path.c_str(), 0600) != 0)  // also in a directory of another user
+      return system_failure(cat("'", path, "': cannot be closed to other users"), errno);
     return std::unique_ptr<Listener>(
         std::make_unique<RouterListener>(std::move(router), "ipc://" + path));
   }

@@ -1,7 +1,8 @@
 // A transport moves whole frames between this process and its peers. It runs on the loop thread.
-// None of its functions blocks, except that listen() and dial() resolve host names. Frames of a
-// lane arrive whole and in order while a connection lasts. A lost connection is reported and is not
-// repeated. Every transport passes tests/net/conformance.
+// None of its functions blocks, except that listen() and dial() resolve host names, and that the
+// end of a listener waits some microseconds until its address is free. Frames of a lane arrive
+// whole and in order while a connection lasts. A lost connection is reported and is not repeated.
+// Every transport passes tests/net/conformance.
 //
 // Connections and listeners are destroyed before their transport, the transport before its loop: on
 // the loop thread, or after run().
@@ -41,7 +42,7 @@ class Connection {
     virtual void closed() {}
   };
   virtual ~Connection() =
-      default;  // closes at once; no event follows. No effect after close_after()
+      default;  // drops what waits, and closes; no event follows. No effect after close_after()
   virtual void start(Events& events) = 0;
   // Joins header (kHeaderBytes) and payload (at most kMaxPayload) into one frame. With token 0 the
   // payload is copied before send returns; otherwise it must stay valid until sent(token). Frames
@@ -75,7 +76,7 @@ class Listener {
 };
 
 // Connections over tcp are encrypted and authenticated, unless `insecure`. Those over ipc are not:
-// the file system controls access.
+// only processes of the same user, and of root, may connect.
 struct Security {
   bool insecure = false;
   KeyPair own;                // of this process

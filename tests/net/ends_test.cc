@@ -101,6 +101,30 @@ TEST_P(Conformance, CloseAfterReportsTheEnd) {
   }
 }
 
+// The listener's queues are full when it reads the end.
+TEST_P(Conformance, CloseAfterReportsTheEndAlthoughThePeerIsSending) {
+  Net listens(scheme()), dials(scheme());
+  ASSERT_TRUE(listens.listen(place()).ok());
+  auto dialed = dials.dial(listens.listener->endpoint());
+  const auto connected = [&] {
+    return dialed->times_connected == 1 && listens.accepted.size() == 1;
+  };
+  for (int turn = 0; turn < 20000 && !connected(); ++turn)
+    if (!dials.until(connected, 1)) listens.until(connected, 1);
+  ASSERT_TRUE(connected());
+  End& accepted = *listens.accepted[0];
+  const auto payload = bytes_of(kMaxPayload, 3);
+  for (uint32_t i = 1; i <= 64; ++i) accepted.send(1, i, payload, i);
+  listens.until([&] { return accepted.tokens.size() == 64; }, 200);
+  EXPECT_LT(accepted.tokens.size(), 64u);
+  dialed->connection->close_after(600'000);
+  for (int turn = 0; turn < 20000 && dialed->times_closed == 0; ++turn)
+    if (!dials.until([&] { return dialed->times_closed == 1; }, 1))
+      listens.until([] { return false; }, 1);
+  EXPECT_EQ(dialed->times_closed, 1);
+  EXPECT_EQ(accepted.times_disconnected, 1);
+}
+
 TEST_P(Conformance, CloseAfterReportsTheEndWithoutAnAnswer) {
   const std::string own = directory_ + "/child";  // a killed listener leaves its files
   std::filesystem::create_directory(own);

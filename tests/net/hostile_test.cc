@@ -106,6 +106,34 @@ TEST(Endpoint, IpcKeepsWhatOthersHavePutThere) {
   std::filesystem::remove_all(directory);
 }
 
+// The file mode keeps other users away; it may have been changed.
+TEST(Endpoint, IpcRefusesOtherUsers) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  constexpr uid_t kNobody = 65534;
+  std::string directory = "/tmp/weft-net-XXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  chmod(directory.c_str(), 0755);
+  {
+    Net net("ipc://");
+    ASSERT_EQ(seteuid(kNobody), 0);
+    const Status denied = net.listen("ipc://" + directory + "/socket");
+    ASSERT_EQ(seteuid(0), 0);
+    EXPECT_FALSE(denied.ok());
+    ASSERT_TRUE(net.listen("ipc://" + directory + "/socket").ok());
+    chmod((directory + "/socket").c_str(), 0666);
+    ASSERT_EQ(seteuid(kNobody), 0);  // of all threads
+    const auto dialed = net.dial(net.listener->endpoint());
+    EXPECT_TRUE(net.until([&] { return !net.refused.empty(); }));
+    ASSERT_EQ(seteuid(0), 0);
+    ASSERT_FALSE(net.refused.empty());
+    EXPECT_HAS(net.refused[0].second, "it belongs to user 65534, expected user 0");
+    EXPECT_EQ(dialed->times_connected, 0);
+    const auto own = net.dial(net.listener->endpoint());
+    EXPECT_TRUE(net.until([&] { return own->times_connected == 1; }));
+  }
+  std::filesystem::remove_all(directory);
+}
+
 TEST(Endpoint, IpcChoosesADirectoryForTheUserAlone) {
   std::string path;
   {
