@@ -182,8 +182,7 @@ const char* end_of(const SocketEvent& handshake_error, bool encrypts) {
                       : "not a weft connection: it ended before its handshake";
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
       return "not a weft connection: expected ZeroMQ's handshake, which did not arrive within 2 s "
-             "or "
-             "before the end";
+             "or before the end";
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: return "its key is not admitted";
     default: break;
   }

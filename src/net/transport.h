@@ -97,12 +97,11 @@ class Transport {
   // initially there are none. Existing connections remain. `more`: other keys follow, and a peer
   // with another key is asked to try again; otherwise it is refused.
   virtual void admit(std::vector<PublicKey> keys, bool more) = 0;
-  // Accepts peers at an endpoint:
-  //   tcp://HOST:PORT  port 0 chooses one
-  //   ipc://PATH       a socket file, which no other process can replace meanwhile, and which is
-  //   removed at the end; a PATH that is a directory,
-  //                    or empty (then under XDG_RUNTIME_DIR or the directory for temporary files),
-  //                    is a new directory in it with mode 0700
+  // Accepts peers at an endpoint. tcp://HOST:PORT: port 0 chooses one. ipc://PATH: a socket file,
+  // which no other process can replace meanwhile, and which is removed at the end. If PATH is a
+  // directory, it is in a new directory there with mode 0700; if it is empty, in one under
+  // XDG_RUNTIME_DIR or the directory for temporary files.
+  //
   // Each new peer is passed as a connection that is already connected. The callback must start it,
   // or it is closed. `refused` is called for connections that are not from weft, with
   // Connection::peer() and the reason, once per connection of the system. Other peers are not

@@ -13,21 +13,22 @@ namespace weft {
 
 namespace {
 
-// A request: version, id, domain, address, routing id, mechanism, and for CURVE the key.
-constexpr size_t kRequestFrames = 7, kId = 1, kDomain = 2, kMechanism = 5, kKey = 6;
+// A request: the session of ZeroMQ, an empty frame, version, id, domain, address, routing id,
+// mechanism, and for CURVE the key.
+constexpr size_t kRequestFrames = 9, kSession = 0, kId = 3, kDomain = 4, kMechanism = 7, kKey = 8;
+// Less than the time of a handshake.
+constexpr int64_t kHoldMs = 1000;
 
-bool send_text(Socket& socket, std::string_view text, bool more) {
+void send_text(Socket& socket, std::string_view text, bool more) {
   Message message;
-  if (!message.allocate(text.size())) return false;
-  if (!text.empty()) std::memcpy(message.bytes().data(), text.data(), text.size());
-  return socket.send(message, more ? ZMQ_SNDMORE : 0) == 0;
+  if (message.compose(text)) socket.send(message, more ? ZMQ_SNDMORE : 0);
 }
 
 }  // namespace
 
 Result<std::shared_ptr<Zap>> Zap::make(PollGroup& group) {
-  auto zap = std::make_shared<Zap>();
-  WEFT_TRY_ASSIGN(zap->socket_, Socket::make(group.loop(), group.context(), ZMQ_REP));
+  auto zap = std::make_shared<Zap>(group);
+  WEFT_TRY_ASSIGN(zap->socket_, Socket::make(group.loop(), group.context(), ZMQ_ROUTER));
   if (zmq_bind(zap->socket_->raw(), "inproc://zeromq.zap.01") != 0)
     return system_failure("ZeroMQ: cannot authenticate", errno);
   group.add(zap);
@@ -37,6 +38,7 @@ Result<std::shared_ptr<Zap>> Zap::make(PollGroup& group) {
 void Zap::admit(std::vector<PublicKey> keys, bool more) {
   admitted_ = std::move(keys);
   more_ = more;
+  answer_held();
 }
 
 bool Zap::ready() { return socket_ && (socket_->has_events() || socket_->ready(true, false)); }
@@ -45,11 +47,11 @@ void Zap::after_wake() {
   if (!socket_) return;
   if (socket_->has_events())
     for (SocketEvent event; socket_->next_event(&event);) {}
-  while (answer()) {}
+  while (read_request()) {}
 }
 
 // False: there is no request.
-bool Zap::answer() {
+bool Zap::read_request() {
   std::array<Message, kRequestFrames> frames;
   size_t count = 0;
   for (bool more = true; more; ++count) {
@@ -58,22 +60,49 @@ bool Zap::answer() {
     if (socket_->receive(frame) != 0) return false;
     more = frame.more();
   }
-  int status = kZapRefused;
-  PublicKey key{};
-  if (count == kRequestFrames && frames[kDomain].is(kZapDomain) && frames[kMechanism].is("CURVE") &&
-      frames[kKey].bytes().size() == key.size()) {
-    std::memcpy(key.data(), frames[kKey].bytes().data(), key.size());
-    status = judge(key);
+  Request request{.session = std::move(frames[kSession]),
+                  .id = std::move(frames[kId]),
+                  .key = {},
+                  .until = loop_.now_ms() + kHoldMs};
+  if (count != kRequestFrames || !frames[kDomain].is(kZapDomain) ||
+      !frames[kMechanism].is("CURVE") || frames[kKey].bytes().size() != request.key.size()) {
+    answer(request, kZapRefused);
+    return true;
   }
-  const std::span<const std::byte> id = frames[kId].bytes();
+  std::memcpy(request.key.data(), frames[kKey].bytes().data(), request.key.size());
+  if (const int status = judge(request.key); status != kZapTryAgain) {
+    answer(request, status);
+    return true;
+  }
+  held_.push_back(std::move(request));
+  timer_.start(kHoldMs);
+  return true;
+}
+
+// A reply: session, empty frame, version, id, status, its text, the user (every message of the
+// connection contains it), and no properties.
+void Zap::answer(Request& request, int status) {
   Socket& socket = *socket_;
-  // A reply: version, id, status, its text, the user (every message of the connection contains it),
-  // and no properties.
-  return send_text(socket, "1.0", true) &&
-         send_text(socket, {reinterpret_cast<const char*>(id.data()), id.size()}, true) &&
-         send_text(socket, to_text(status), true) && send_text(socket, "", true) &&
-         send_text(socket, status == 200 ? key_text(key) : "", true) &&
-         send_text(socket, "", false);
+  if (socket.send(request.session, ZMQ_SNDMORE) != 0) return;  // the connection has ended
+  for (const char* const text : {"", "1.0"}) send_text(socket, text, true);
+  socket.send(request.id, ZMQ_SNDMORE);
+  send_text(socket, to_text(status), true);
+  send_text(socket, "", true);
+  send_text(socket, status == 200 ? key_text(request.key) : "", true);
+  send_text(socket, "", false);
+}
+
+// Those that have been held for long are asked to try again.
+void Zap::answer_held() {
+  if (!socket_) return;
+  const int64_t now = loop_.now_ms();
+  std::erase_if(held_, [&](Request& request) {
+    const int status = judge(request.key);
+    if (status == kZapTryAgain && now < request.until) return false;
+    answer(request, status);
+    return true;
+  });
+  if (!held_.empty()) timer_.start(std::max<int64_t>(held_.front().until - now, 1));
 }
 
 int Zap::judge(const PublicKey& key) const {

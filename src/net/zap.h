@@ -22,9 +22,10 @@ class Zap final : public PollGroup::Member {
  public:
   // Must be called before a listener exists: without an authenticator, ZeroMQ accepts every peer.
   static Result<std::shared_ptr<Zap>> make(PollGroup& group);
+  explicit Zap(PollGroup& group) : loop_(group.loop()), timer_(loop_, [this] { answer_held(); }) {}
 
-  // Replaces the admitted keys. `more`: other keys follow, and a peer with another key is asked to
-  // try again.
+  // Replaces the admitted keys. `more`: other keys follow, and a peer with another key waits for
+  // them. After some time it is asked to try again, which takes ZeroMQ two seconds.
   void admit(std::vector<PublicKey> keys, bool more);
 
   void send_waiting() override {}
@@ -33,10 +34,20 @@ class Zap final : public PollGroup::Member {
   void end() override { socket_.reset(); }
 
  private:
-  bool answer();
+  struct Request {
+    Message session, id;
+    PublicKey key;
+    int64_t until;  // an answer is due
+  };
+  bool read_request();
+  void answer(Request& request, int status);
+  void answer_held();
   int judge(const PublicKey& key) const;
 
+  Loop& loop_;
+  Loop::Timer timer_;
   std::unique_ptr<Socket> socket_;
+  std::vector<Request> held_;  // the oldest first
   std::vector<PublicKey> admitted_;
   bool more_ = true;
 };

@@ -116,7 +116,23 @@ TEST(KeysWithoutEncryption, APeerThatEncryptsIsRefusedAndTold) {
 }
 
 // Another rank may dial a rank before that rank knows the admitted keys.
-TEST_F(Keys, WhoComesBeforeItsKeyIsKnownTriesAgain) {
+// The listener keeps the request, so that no handshake fails.
+TEST_F(Keys, WhoComesBeforeItsKeyIsKnownWaits) {
+  for (int i = 0; i < 20; ++i) {
+    const size_t before = net_.accepted.size();
+    const KeyPair own = KeyPair::make().take();
+    net_.transport->admit({test_keys().public_key}, true);
+    auto early = net_.dial(endpoint(), test_keys().public_key, own);
+    net_.until([] { return false; }, 10);  // also without, or with a part of this wait
+    net_.transport->admit({test_keys().public_key, own.public_key}, false);
+    ASSERT_TRUE(net_.until([&] { return early->times_connected == 1; }));
+    EXPECT_EQ(early->connection->trouble(), "");
+    ASSERT_EQ(net_.accepted.size(), before + 1);
+  }
+  EXPECT_TRUE(net_.refused.empty());
+}
+
+TEST_F(Keys, WhoseKeyIsNotKnownForLongTriesAgain) {
   net_.transport->admit({test_keys().public_key}, true);
   auto early = net_.dial(endpoint(), test_keys().public_key, stranger_);
   ASSERT_TRUE(net_.until([&] {
