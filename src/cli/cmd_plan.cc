@@ -108,7 +108,7 @@ Action add_plan(Parser& parser) {
       .add("MODEL", o->model.model,
            model_names() + "; or a checkpoint or a directory of Transformers")
       .type("")
-      .offers(kModelNames);
+      .offers(offered_models());
   add_model_options(*settings, o->model);
   parser.add("--packed", o->model.packed,
              "Plan for samples of prompts and completions (NAME.jsonl), which share windows");

@@ -153,7 +153,7 @@ Action add_profile(Parser& parser) {
            model_names() + "; or a checkpoint or a directory of Transformers")
       .required()
       .type("")
-      .offers(kModelNames);
+      .offers(offered_models());
   add_model_options(*settings, o->model);
   parser
       .add("--out", o->out,

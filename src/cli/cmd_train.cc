@@ -296,7 +296,7 @@ Action add_train(Parser& parser) {
            model_names() +
                "; or a checkpoint or a directory of Transformers to take the weights from")
       .type("")
-      .offers(kModelNames);
+      .offers(offered_models());
   o.model.command = "train";
   o.launch.command = "train";
   add_model_options(train->settings, o.model);

@@ -10,7 +10,7 @@ namespace weft::cli {
 
 namespace {
 
-const std::vector<std::string> kRepeats = {"never", "lost", "always"};  // in the order of Repeat
+constexpr std::string_view kRepeats[] = {"never", "lost", "always"};  // in the order of Repeat
 
 struct Command {
   WorkerOptions worker;
@@ -61,7 +61,8 @@ Outcome Command::check_join() const {
 }
 
 Outcome Command::run() {
-  const auto when = std::find(kRepeats.begin(), kRepeats.end(), repeat) - kRepeats.begin();
+  const auto when =
+      std::find(std::begin(kRepeats), std::end(kRepeats), repeat) - std::begin(kRepeats);
   worker.repeat = static_cast<Repeat>(when);
   CLI_TRY(take_place());
   CLI_TRY(check_join());
@@ -118,7 +119,7 @@ Action add_worker(Parser& parser) {
           "Join again after a run. never; lost: until a run ends that is not lost; always: until a "
           "signal")
       .type("WHEN")
-      .one_of(kRepeats);
+      .one_of({std::begin(kRepeats), std::end(kRepeats)});
   parser.add("--threads", o.threads, "Compute threads").type("N").range(1, kMostThreads);
   parser.add("--join-timeout", o.join_timeout, "Time to wait for the start of the run, in seconds")
       .type("N")

@@ -367,10 +367,12 @@ Outcome Ranks::explain(Outcome outcome, const weft_run* run) {
 Ranks::~Ranks() {
   // The end of the run ends the ranks. Without a run, canceling the mesh refuses late ones.
   weft_mesh_cancel(mesh_.get());
+  const auto until = Clock::now() + std::chrono::seconds(5);
   for (int pid : pids_) {
     if (!pid) continue;
     int status = 0;
-    if (wait_for(pid, 5000, status)) continue;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    if (wait_for(pid, static_cast<int>(left.count()), status)) continue;
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
   }

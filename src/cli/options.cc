@@ -11,7 +11,14 @@
 
 namespace weft::cli {
 
-std::string model_names() { return "NAME[:key=value,...] with a NAME of " + joined(kModelNames); }
+std::vector<std::string> offered_models() {
+  return {"mlp",   "gpt-nano", "gemma2", "gpt2",  "gpt_neox",
+          "llama", "mistral",  "phi3",   "qwen2", "qwen3"};
+}
+
+std::string model_names() {
+  return "NAME[:key=value,...] with a NAME of " + joined(offered_models());
+}
 
 namespace {
 

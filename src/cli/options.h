@@ -13,8 +13,7 @@ namespace weft::cli {
 inline constexpr const char* kAuto = "auto";
 
 // What completion offers for MODEL.
-inline const std::vector<std::string> kModelNames = {
-    "mlp", "gpt-nano", "gemma2", "gpt2", "gpt_neox", "llama", "mistral", "phi3", "qwen2", "qwen3"};
+std::vector<std::string> offered_models();
 // The beginning of the help for MODEL.
 std::string model_names();
 

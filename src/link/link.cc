@@ -64,7 +64,6 @@ void Link::end() {
 }
 
 // --- failure
-// -------------------------------------------------------------------------------------------------------------------
 
 void Link::fail(const Origin& origin, LinkTime now, LinkEffects& effects) {
   abort(origin, now, effects);
@@ -120,7 +119,6 @@ void Link::send_abort(LinkTime now, LinkEffects& effects) {
 }
 
 // --- time
-// ----------------------------------------------------------------------------------------------------------------------
 
 LinkTime Link::silent_at() const {
   return greeted_ ? std::max(last_heard_ + times_.silence, deaf_until_) : kNever;
@@ -182,7 +180,6 @@ void Link::tick_live(LinkTime now, LinkEffects& effects) {
 }
 
 // --- sending
-// -------------------------------------------------------------------------------------------------------------------
 
 FrameHeader Link::header(FrameKind kind) const {
   FrameHeader h;
@@ -219,8 +216,7 @@ void put_tag(FrameHeader& h, const Tag& tag) {
 }
 }  // namespace
 
-void Link::send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkTime,
-                       LinkEffects& effects) {
+void Link::send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   sending_.push({tag, bytes});
   send_pieces(effects);
@@ -270,7 +266,7 @@ void Link::sent(uint64_t token, LinkTime now, LinkEffects& effects) {
   send_pieces(effects);
 }
 
-void Link::send_grant(const Tag& tag, LinkTime, LinkEffects& effects) {
+void Link::send_grant(const Tag& tag, LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   FrameHeader h = header(FrameKind::grant);
   put_tag(h, tag);

@@ -117,9 +117,8 @@ class Link {
 
   // Only when open; otherwise they do nothing. A tensor's memory stays valid until released(tag);
   // after a failure until the transport is closed.
-  void send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkTime now,
-                   LinkEffects& effects);
-  void send_grant(const Tag& tag, LinkTime now, LinkEffects& effects);
+  void send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkEffects& effects);
+  void send_grant(const Tag& tag, LinkEffects& effects);
   void send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now,
                     LinkEffects& effects);  // copied
   // The run has failed here: sends an abort to the peer once, also if it connects within
@@ -189,13 +188,11 @@ class Link {
   Status check_header(Lane lane, const FrameHeader& h);
   Status live_frame(Lane lane, const FrameHeader& h, std::span<const std::byte> payload,
                     LinkTime now, LinkEffects& effects);
-  void heard_abort(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
-                   LinkEffects& effects);
+  void heard_abort(std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
   Status control_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
                        LinkEffects& effects);
   Status hello_frame(std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
-  Status heartbeat_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
-                         LinkEffects& effects);
+  Status heartbeat_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now);
   Status message_frame(const FrameHeader& h, std::span<const std::byte> payload,
                        LinkEffects& effects);
   Status data_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,

@@ -23,7 +23,7 @@ void Link::received(Lane lane, std::span<const std::byte> frame, LinkTime now,
   if (decoded.ok()) {
     const FrameHeader& h = decoded.value();
     status = check_header(lane, h);
-    if (status.ok() && h.kind == FrameKind::abort) return heard_abort(h, payload, now, effects);
+    if (status.ok() && h.kind == FrameKind::abort) return heard_abort(payload, now, effects);
     if (state_ == State::aborting) {
       if (status.ok() && h.kind == FrameKind::abort_ack) end();
       return;
@@ -57,8 +57,7 @@ Status Link::check_header(Lane lane, const FrameHeader& h) {
   return {};
 }
 
-void Link::heard_abort(const FrameHeader&, std::span<const std::byte> payload, LinkTime now,
-                       LinkEffects& effects) {
+void Link::heard_abort(std::span<const std::byte> payload, LinkTime now, LinkEffects& effects) {
   auto origin = decode_origin(payload);
   if (!origin.ok()) {
     if (live())
@@ -99,7 +98,7 @@ Status Link::control_frame(const FrameHeader& h, std::span<const std::byte> payl
     return wrong(cat(frame_kind_name(h.kind), " frame after a bye"));
   switch (h.kind) {
     case FrameKind::hello: return hello_frame(payload, now, effects);
-    case FrameKind::heartbeat: return heartbeat_frame(h, payload, now, effects);
+    case FrameKind::heartbeat: return heartbeat_frame(h, payload, now);
     case FrameKind::message: return message_frame(h, payload, effects);
     case FrameKind::grant:
       if (!payload.empty() || h.edge > kMostTag || h.micro_batch > kMostTag)
@@ -134,8 +133,8 @@ Status Link::hello_frame(std::span<const std::byte> payload, LinkTime now, LinkE
   return {};
 }
 
-Status Link::heartbeat_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
-                             LinkEffects&) {
+Status Link::heartbeat_frame(const FrameHeader& h, std::span<const std::byte> payload,
+                             LinkTime now) {
   WEFT_TRY_ASSIGN(const Activity activity, decode_activity(payload));
   if (h.step < announced_)
     return wrong(cat("heartbeat with fewer data frames than before: ", h.step, " sent, it was ",

@@ -110,7 +110,7 @@ void RankNode::post(const Route& route, const StepDescriptor& step, int32_t micr
   const auto bytes = effects_.outgoing(here);
   if (!bytes.ok()) return note(bytes.status());
   Peer& peer = *links_[static_cast<size_t>(to.link)];
-  peer.link.send_tensor(tag_of(here), bytes.value(), now_, peer);
+  peer.link.send_tensor(tag_of(here), bytes.value(), peer);
 }
 
 void RankNode::copied_here(const MessageAt& at) {
@@ -126,7 +126,7 @@ void RankNode::grant(Route& route, const StepDescriptor& step, int32_t micro_bat
   if (route.kind == EdgeKind::gather) is.next = is.room = micro_batch;  // none is in transit
   is.room = std::max(is.room, micro_batch + 1);
   Peer& peer = *links_[static_cast<size_t>(from.link)];
-  peer.link.send_grant(tag_of(here), now_, peer);
+  peer.link.send_grant(tag_of(here), peer);
 }
 
 void RankNode::control(int32_t to, const Control& message) {

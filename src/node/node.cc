@@ -65,7 +65,6 @@ RankNode::Peer* RankNode::find(int32_t rank) {
 }
 
 // --- events from outside
-// -------------------------------------------------------------------------------------------------------
 
 void RankNode::start(LinkTime now) {
   for (auto& peer : links_) peer->link.start(now);
@@ -236,7 +235,6 @@ std::string RankNode::describe(LinkTime now) const {
 }
 
 // --- the queue
-// -----------------------------------------------------------------------------------------------------------------
 
 void RankNode::push(const Event& event) { queue_.push_back(event); }
 
@@ -297,7 +295,6 @@ Status RankNode::handle(const Event& event) {
 }
 
 // --- joining, failing, leaving
-// -------------------------------------------------------------------------------------------------
 
 Status RankNode::joined_here() {
   if (controller_) return received_joined(0);

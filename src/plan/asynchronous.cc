@@ -184,7 +184,8 @@ Status check_asynchronous(const Plan& plan, const Schedule& train) {
   };
   if (train.updates == 0) {
     if (c.segment) return refuse(cat("is synchronous: segment is ", c.segment, ", expected 0"));
-    return c.vertical_sync ? refuse("is synchronous: vertical sync is for 'pipedream'") : Status();
+    return c.vertical_sync ? refuse("is synchronous: vertical sync is for asynchronous schedules")
+                           : Status();
   }
   if (c.shard_ranks > 1)
     return refuse(cat("is asynchronous, which needs one rank per stage: axis 'tensor' has ",

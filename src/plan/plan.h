@@ -66,8 +66,9 @@ struct PlanConfig {
   int32_t gradient_groups = 1;  // of a step's micro-batches, see graph/groups.h; affects rounding
   int64_t bucket_bytes = 4 << 20;   // of gradients that are sent to owners together
   std::string shard = "optimizer";  // what replicas keep in parts: none, optimizer, parameters
-  // pipedream: ranks of each stage, as "3,1", which run its micro-batches in turn. With r
-  // ranks, one update is the mean of r micro-batches; affects rounding. Empty: one rank each.
+  // Asynchronous schedules: ranks of each stage, as "3,1", which run its micro-batches in turn.
+  // With r ranks, an update is the mean of r times `micro_batches`; affects rounding. Empty: one
+  // each.
   std::string stage_replicas;
 
   // The input of the partition. The configuration that a plan stores, and sends to other ranks, has
@@ -110,7 +111,6 @@ bool supports(const Model& model, Mode mode);
 bool makes(const Model& model, const PlanConfig& config, Mode mode);
 
 // --- memory
-// -------------------------------------------------------------------------------------------------------------------------
 // Every `stride`-th micro-batch from `first` to `end` - 1: those of a rank, or of an edge.
 struct MicroBatches {
   int32_t first = 0, end = 1, stride = 1;
@@ -169,7 +169,6 @@ struct PackedOperand {
 };
 
 // --- messages
-// -----------------------------------------------------------------------------------------------------------------------
 enum class EdgeKind : uint8_t {
   feed,       // an input, from the controller to a stage that uses it
   forward,    // an activation, to a later stage
@@ -206,7 +205,6 @@ struct Edge {
 };
 
 // --- programs
-// -----------------------------------------------------------------------------------------------------------------------
 struct ProgramCall {
   CallKind kind;
   NodeId node;

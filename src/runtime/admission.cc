@@ -200,7 +200,7 @@ void Admission::drop(PeerConnection& wire) {
     if (!has_connection_[static_cast<size_t>(candidate->rank)] || candidate->reported)
       report_left(*candidate);
   }
-  candidate->wire->connection().close_after(300);
+  candidate->wire->connection().close_after(kLingerMs);
   retire(loop_, std::move(candidate->wire));
   loop_.dispose(std::move(candidate));
 }

@@ -2,6 +2,7 @@
 // admission first and a peer of the run later.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,9 @@
 #include "net/transport.h"
 
 namespace weft {
+
+// How long the last frames of a connection may take.
+constexpr int64_t kLingerMs = 300;
 
 class PeerConnection final : public Loop::Disposable, private Connection::Events {
  public:

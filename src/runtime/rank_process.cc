@@ -210,7 +210,7 @@ void RankProcess::send(int32_t peer, Lane lane, std::span<const std::byte, kHead
 void RankProcess::hang_up(int32_t peer) {
   auto taken = wires_.extract(peer);
   if (!taken) return;
-  taken.mapped()->connection().close_after(300);
+  taken.mapped()->connection().close_after(kLingerMs);
   closing_.push_back(std::move(taken.mapped()));
 }
 

@@ -19,8 +19,9 @@
 
 namespace weft {
 
-// How long sending the last frames of an ended run may take.
+// How long the end of all connections of a run may take.
 constexpr int64_t kHangUpMs = 1000;
+static_assert(kHangUpMs > kLingerMs);
 
 class RankProcess final : private RankNodeEffects, private PeerConnection::Reader {
  public:

@@ -62,14 +62,14 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
   // Its last frames are still sent after this object is destroyed.
   void leave() {
     link_.bye(now(), *this);
-    wire_->connection().close_after(300);
+    wire_->connection().close_after(kLingerMs);
   }
   // Reports to rank 0 why this process cannot be the assigned rank. Rank kNobody: because of this
   // process.
   void give_up(const Origin& why) {
     if (!wire_) return;
     link_.abort(why, now(), *this);
-    wire_->connection().close_after(300);
+    wire_->connection().close_after(kLingerMs);
   }
 
  private:

@@ -105,7 +105,7 @@ class Structure {
       return no(cat("stage ", stage, " belongs to rank ", first,
                     own > 1 ? cat(" to ", first + own - 1) : std::string()));
     if (schedule_.forward_only && action.kind != Kind::F) return no("the schedule is forward only");
-    if (action.kind == Kind::O) return read_update(action, r - first);
+    if (action.kind == Kind::O) return read_update(action, r);
     if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches)
       return no(cat("the micro-batches are 0 to ", schedule_.micro_batches - 1));
     if (const int32_t owner = schedule_.rank_of(stage, action.micro_batch); owner != r)
@@ -117,7 +117,7 @@ class Structure {
     switch (action.kind) {
       case Kind::F: return take(action, Kind::F, n.f, nullptr) && note_peaks(stage, n);
       case Kind::R:
-        if (n.i > n.r) return no(ran_before(stage, Kind::I, at_turn(action, n.r), ""));
+        if (n.i > n.r) return no(ran_before(r, stage, Kind::I, at_turn(action, n.r)));
         return take(action, Kind::R, n.r, &f);
       case Kind::I:
         return take(action, Kind::I, n.i, n.r > 0 ? &again : &f) && note_peaks(stage, n);
@@ -140,18 +140,19 @@ class Structure {
   }
 
   // An update needs the complete sums of its own micro-batches and no others.
-  bool read_update(const Action& action, int32_t replica) {
+  bool read_update(const Action& action, int32_t rank) {
     if (schedule_.updates == 0) return no("the schedule is synchronous");
-    const int32_t s = action.stage, u = action.micro_batch, own = schedule_.replicas_of(s);
+    const int32_t s = action.stage, u = action.micro_batch, own = schedule_.replicas_of(s),
+                  replica = rank - schedule_.rank_of_stage[static_cast<size_t>(s)];
     if (u < 0 || u >= schedule_.updates_of(s))
       return no(cat("the updates are 0 to ", schedule_.updates_of(s) - 1));
     Counts& n = counts_[cell(s, replica)];
     const int32_t whole = (u + 1) * schedule_.per_update();
-    if (u < n.o) return no(ran_before(s, Kind::O, u, ""));
+    if (u < n.o) return no(ran_before(rank, s, Kind::O, u));
     if (u > n.o) return no(cat("stage ", s, " has not run ", s, "O", n.o, ", and updates ascend"));
     if (n.w < whole) return no(cat("stage ", s, " has not run ", s, "W", n.w * own + replica));
     if (n.w > whole)
-      return no(ran_before(s, Kind::W, whole * own + replica, " of the next update"));
+      return no(ran_before(rank, s, Kind::W, whole * own + replica, " of the next update"));
     ++n.o;
     return true;
   }
@@ -182,17 +183,17 @@ class Structure {
       return cat("stage ", action.stage, " has not run ", action.stage, kind_letter(what),
                  at_turn(action, turn));
     };
-    if (k < count) return no(ran_before(action.stage, kind, action.micro_batch, ""));
+    if (k < count)
+      return no(ran_before(schedule_.rank_of(action.stage, action.micro_batch), action.stage, kind,
+                           action.micro_batch));
     if (before && k >= before->count) return no(not_run(before->kind, k));
     return no(cat(not_run(kind, count), ", and micro-batches ascend"));
   }
 
   // For an action that has been checked. B is I and W.
-  std::string ran_before(int32_t stage, Kind kind, int32_t micro_batch,
-                         std::string_view of_what) const {
-    const auto& row =
-        schedule_
-            .rows[static_cast<size_t>(schedule_.rank_of(stage, kind == Kind::O ? 0 : micro_batch))];
+  std::string ran_before(int32_t rank, int32_t stage, Kind kind, int32_t micro_batch,
+                         std::string_view of_what = {}) const {
+    const auto& row = schedule_.rows[static_cast<size_t>(rank)];
     const bool in_b = kind == Kind::I || kind == Kind::W;
     const auto it = std::find_if(row.begin(), row.end(), [&](const Action& a) {
       return a.stage == stage && a.micro_batch == micro_batch &&

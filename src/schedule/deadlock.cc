@@ -1,12 +1,12 @@
 // Deadlock freedom as a topological sort. The graph has the actions as its nodes and three kinds of
 // arrows:
 //
-//   program order  an action runs after the one before it in its row;
-//   data           F of micro-batch k at `to` runs after F of k at `from`; for a gradient, I of k
-//   at `from` after I of k at `to`; grant          the message of k uses place k mod places. It,
-//   and the action that receives it, comes after the action that releases the place of k - places:
-//   `forward_until` at
-//                  `to`, `gradient_until` at `from`.
+// * Program order: an action runs after the one before it in its row.
+// * Data: F of micro-batch k at `to` runs after F of k at `from`, and for a gradient, I of k at
+//   `from` after I of k at `to`.
+// * Grant: the message of k uses place k mod places. It, and the action that receives it, comes
+//   after the action that releases the place of k - places: `forward_until` at `to`,
+//   `gradient_until` at `from`.
 //
 // An update of a stage with replicas runs after the last W of each of them, which sends its sums.
 //

@@ -108,7 +108,7 @@ struct ScheduleSizes {
                         // `micro_batches`; 0: kDefaultSegment
   int32_t warm_up = 0;  // 1f1b: forwards before the first backward, per later rank; 0: 1. 2 hides
                         // latency ("eager")
-  std::vector<int32_t> replicas = {};  // pipedream: ranks of each stage; empty: one each
+  std::vector<int32_t> replicas = {};  // asynchronous: ranks of each stage; empty: one each
   ScheduleCosts costs = {};
 };
 

@@ -90,7 +90,6 @@ Digest Provenance::fed(NodeId input, const StepDescriptor& step, int32_t micro_b
 }
 
 // --- one rank
-// -----------------------------------------------------------------------------------------------------------------------
 
 DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank)
     : plan_(std::move(plan)), rank_(rank) {

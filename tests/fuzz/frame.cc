@@ -74,7 +74,7 @@ void bring_to(int state, Link& link, Owner& owner, std::span<const std::byte> te
   }
   if (state >= 3)
     link.received(Lane::control, frame_of(from_peer(FrameKind::heartbeat, 1, 0), {}), 0, owner);
-  if (state == 4) link.send_tensor({0, 0, 0}, tensor, 0, owner);
+  if (state == 4) link.send_tensor({0, 0, 0}, tensor, owner);
   if (state == 5) link.bye(0, owner);
   if (state == 6) link.abort({.rank = 0, .code = Code::user, .detail = "here"}, 0, owner);
   if (state == 7) link.disconnected("closed", 0, owner);

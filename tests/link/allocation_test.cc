@@ -105,9 +105,9 @@ TEST(LinkAllocation, NoneInTheSteadyState) {
   for (int32_t i = 0; i < 100; ++i) {
     now += 100;
     a.set_activity(activity);
-    a.send_tensor({1, 0, i}, tensor, now, wa);
-    b.send_tensor({1, 1, i}, tensor, now, wb);
-    a.send_grant({1, 1, i}, now, wa);
+    a.send_tensor({1, 0, i}, tensor, wa);
+    b.send_tensor({1, 1, i}, tensor, wb);
+    a.send_grant({1, 1, i}, wa);
     b.send_message(1, words, now, wb);
     a.tick(now, wa);
     b.tick(now, wb);

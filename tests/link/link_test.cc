@@ -154,8 +154,8 @@ TEST(Link, BytesWithTheTransportAreBounded) {
   pair.run_until(10);
   Counting counting;
   const auto big = pattern(size_t{10} << 20, 1), small = pattern(1, 1);
-  pair.a.link.send_tensor({1, 1, 1}, big, 10, counting);
-  for (int32_t i = 0; i < 200; ++i) pair.a.link.send_tensor({1, 2, i}, small, 10, counting);
+  pair.a.link.send_tensor({1, 1, 1}, big, counting);
+  for (int32_t i = 0; i < 200; ++i) pair.a.link.send_tensor({1, 2, i}, small, counting);
   while (!counting.tokens.empty()) {
     EXPECT_LE(counting.bytes, Link::kWindowBytes);
     EXPECT_LE(counting.tokens.size(), Link::kWindowFrames);
@@ -170,7 +170,7 @@ TEST(Link, BytesWithTheTransportAreBounded) {
 TEST(Link, GrantsAndMessagesArriveInOrder) {
   Pair pair(5, {.latency = 1, .jitter = 4});
   pair.run_until(50);
-  for (int32_t i = 0; i < 50; ++i) pair.a.link.send_grant({7, i, i + 1}, pair.now, pair.a);
+  for (int32_t i = 0; i < 50; ++i) pair.a.link.send_grant({7, i, i + 1}, pair.a);
   const size_t sizes[] = {0, 3, size_t{1} << 20, (size_t{3} << 20) + 5, 8};
   for (size_t size : sizes)
     pair.a.link.send_message(static_cast<uint32_t>(16 + size % 7), pattern(size, size), pair.now,
@@ -254,7 +254,7 @@ TEST(Link, TheStatusOfALostPeerComesWithItsAge) {
   pair.run_until(1000);
   const LinkTime reported = pair.a.link.peer_activity_at();
   pair.run_until(reported + 200);
-  pair.b.link.send_grant({26, 1, 1}, pair.now, pair.b);
+  pair.b.link.send_grant({26, 1, 1}, pair.b);
   pair.run_for(10);
   pair.b_deaf = true;
   pair.network.cut(2, 5, pair.now);

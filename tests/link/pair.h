@@ -73,7 +73,7 @@ class Side final : public LinkEffects {
   void send_tensor(const Tag& tag, std::vector<std::byte> bytes) {
     auto& memory = out[{tag.edge, tag.micro_batch}];
     memory = std::move(bytes);
-    link.send_tensor(tag, memory, now, *this);
+    link.send_tensor(tag, memory, *this);
   }
 
   Link link;

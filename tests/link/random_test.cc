@@ -45,9 +45,7 @@ void run(uint64_t seed, Tally& tally) {
         side.send_tensor({1, static_cast<int32_t>(sent[from].size() - 1), 0}, sent[from].back());
         break;
       }
-      case 1:
-        side.link.send_grant({1, static_cast<int32_t>(grants[from]++), 3}, pair.now, side);
-        break;
+      case 1: side.link.send_grant({1, static_cast<int32_t>(grants[from]++), 3}, side); break;
       default: {
         const auto bytes = pattern(rng() % 300, messages[from]);
         side.link.send_message(static_cast<uint32_t>(messages[from]++), bytes, pair.now, side);

@@ -46,7 +46,7 @@ class Scene final : private RankNodeEffects, private LinkEffects {
   // From rank 0. They wait for deliver().
   void tensor(EdgeKind kind, int32_t micro_batch, int64_t samples) {
     bytes_.emplace_back(static_cast<size_t>(samples) * 512 * sizeof(float));
-    zero_.send_tensor(tag_of({.edge = edge(kind), .micro_batch = micro_batch}), bytes_.back(), now_,
+    zero_.send_tensor(tag_of({.edge = edge(kind), .micro_batch = micro_batch}), bytes_.back(),
                       *this);
   }
   void begin(Mode mode, int32_t micro_batches, bool short_last) {

@@ -137,7 +137,7 @@ class Scene final : private RankNodeEffects {
   }
   void post(int32_t from, const Tag& tag, size_t bytes) {
     memory_.emplace_back(bytes);
-    hand(from).link.send_tensor(tag, memory_.back(), now_, hand(from));
+    hand(from).link.send_tensor(tag, memory_.back(), hand(from));
     exchange();
   }
   // A tensor of the right size.
@@ -145,7 +145,7 @@ class Scene final : private RankNodeEffects {
     post(from, tag(edge, micro_batch), edge_at(edge).desc[0].bytes());
   }
   void grant(int32_t from, const Tag& tag) {
-    hand(from).link.send_grant(tag, now_, hand(from));
+    hand(from).link.send_grant(tag, hand(from));
     exchange();
   }
   void suspect(int32_t from, const Origin& of) { say(from, kLostMessage, encode_origin(of)); }
@@ -245,7 +245,6 @@ std::string text(const char* before, int32_t edge, const std::string& after) {
 }
 
 // --- tensors and grants
-// ---------------------------------------------------------------------------------------------------------
 
 TEST(HostilePeer, APostBeforeItsGrantIsRefused) {
   Scene scene(1);
@@ -368,7 +367,6 @@ TEST(HostilePeer, AGrantThatComesTwiceOrCannotBeIsRefused) {
 }
 
 // --- messages
-// -------------------------------------------------------------------------------------------------------------------
 
 TEST(HostilePeer, AMessageThatIsNotItsToSendIsRefused) {
   const auto refused = [](int32_t rank, int32_t from, const auto& act) {
@@ -413,7 +411,6 @@ TEST(HostilePeer, AMessageThatIsNotItsToSendIsRefused) {
 }
 
 // --- suspects
-// ----------------------------------------------------------------------------------------------------------------
 
 TEST(Suspect, IsLostByTheDeadlineIfItSendsNothing) {
   Scene scene(0);

@@ -311,7 +311,7 @@ TEST(Refused, WhatNeedsAFlush) {
   config.segment = 0;
   config.vertical_sync = true;
   EXPECT_EQ(fault(config),
-            "plan: schedule '1f1b' is synchronous: vertical sync is for 'pipedream'");
+            "plan: schedule '1f1b' is synchronous: vertical sync is for asynchronous schedules");
   config = pipedream_config(1);
   config.schedule_text = "0F0 1F0 1B0 0B0 0O0 1O0\n";
   EXPECT_EQ(

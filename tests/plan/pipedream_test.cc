@@ -18,7 +18,6 @@ namespace weft {
 namespace {
 
 // --- the graphs of its profiles
-// -----------------------------------------------------------------------------------------------------
 struct Layer {
   double time = 0, activation = 0, parameters = 0;
   std::string what;
@@ -173,7 +172,6 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 // --- every possible answer
-// ----------------------------------------------------------------------------------------------------------
 std::vector<ModelState> random_chain(std::mt19937& rng, size_t n) {
   std::vector<ModelState> states(n);
   for (size_t s = 0; s < n; ++s) {
