@@ -80,6 +80,9 @@ Outcome show_plan(Options& o) {
        {"--cluster", o.plan.cluster},
        {"--schedule-file", o.plan.schedule_file},
        {"MODEL", o.model.model}}));
+  if (!o.write_schedule.empty() && !o.plan.stage_replicas.empty())
+    return not_combined("--write-schedule",
+                        "--stage-replicas, which a file of a schedule does not contain");
   if (o.compare) return compare(o);
   weft_error err = sized<weft_error>();
   Built built;

@@ -10,8 +10,6 @@ namespace weft::cli {
 
 namespace {
 
-constexpr uint32_t kMost = 4096;
-
 struct Mesh {
   uint32_t data = 1, stage = 1, tensor = 1;
 };
@@ -30,8 +28,9 @@ std::string read_mesh(const std::string& text, Mesh& out) {
              ", expected data=D,stage=P,tensor=T";
     uint32_t size = 0;
     if (at == std::string::npos || !read_value(item.substr(at + 1), &size) || size < 1 ||
-        size > kMost)
-      return "'" + item + "', expected " + name + "=N with N from 1 to " + std::to_string(kMost);
+        size > kMostRanks)
+      return "'" + item + "', expected " + name + "=N with N from 1 to " +
+             std::to_string(kMostRanks);
     *std::exchange(axis->second, nullptr) = size;
   }
   return "";
@@ -70,19 +69,16 @@ Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options, bool co
     if (const std::string fault = read_mesh(options.mesh, mesh); !fault.empty())
       return {kUsage, "--mesh: " + fault, ""};
     const uint64_t ranks = uint64_t{mesh.data} * mesh.stage * mesh.tensor;
-    if (ranks > kMost)
+    if (ranks > kMostRanks)
       return {kUsage,
               "--mesh makes " + std::to_string(ranks) + " ranks, expected at most " +
-                  std::to_string(kMost),
+                  std::to_string(kMostRanks),
               ""};
     options.data = mesh.data;
     options.shard_ranks = mesh.tensor;
     options.ranks = static_cast<uint32_t>(ranks);
   } else if (settings.given("stage-replicas") && !settings.given("ranks")) {
-    uint32_t all = 0, one = 0;
-    for (const std::string& text : split(options.stage_replicas))
-      all += read_value(text, &one) ? std::min(one, kMost) : 0;
-    options.ranks = std::clamp(all, 1u, kMost);  // an invalid list is refused later
+    options.ranks = ranks_of(options.stage_replicas);
   }
   if (options.tensor == 0) options.tensor = options.shard_ranks;
   if (options.gradient_groups == 0) options.gradient_groups = options.data;

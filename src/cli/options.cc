@@ -127,6 +127,13 @@ PlanOptions::PlanOptions() {
 #include "plan/settings.def"
 }
 
+uint32_t ranks_of(const std::string& stage_replicas) {
+  uint64_t all = 0;
+  uint32_t one = 0;
+  for (const std::string& text : split(stage_replicas)) all += read_value(text, &one) ? one : 0;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(all, 1, kMostRanks));
+}
+
 uint32_t PlanOptions::pipeline_ranks() const {
   return ranks / std::max(data, 1u) / std::max(shard_ranks, 1u);
 }
@@ -271,7 +278,8 @@ void forget_options(const StoredOptions& settings, const std::string& stored, Pl
     if (!given("vertical-sync") && !info.asynchronous) plan.vertical_sync = defaults.vertical_sync;
     if (!given("stage-replicas") && !info.asynchronous) plan.stage_replicas.clear();
   }
-  if (other_ranks && !given("stage-replicas")) plan.stage_replicas.clear();
+  const bool same_ranks = !given("mesh") && plan.ranks == ranks_of(plan.stage_replicas);
+  if (other_ranks && !same_ranks && !given("stage-replicas")) plan.stage_replicas.clear();
   bool other_calls = another && plan.schedule == "pipedream";
   for (const char* name :
        {"micro-batch-size", "seq-len", "dropout", "train", "precision", "f32-nodes"})

@@ -65,6 +65,10 @@ void add_optimizer_options(StoredOptions& settings, OptimizerOptions& options);
 // 'pipedream' requires one micro-batch per update.
 void settle_defaults(const StoredOptions& settings, PlanOptions& plan, OptimizerOptions& optimizer);
 
+constexpr uint32_t kMostRanks = 4096;
+// The sum of --stage-replicas; a wrong list is refused later.
+uint32_t ranks_of(const std::string& stage_replicas);
+
 // Resets the options of a checkpoint, whose schedule is `stored`, that do not apply to the
 // schedule, the ranks or the micro-batches of the command line.
 void forget_options(const StoredOptions& settings, const std::string& stored, PlanOptions& plan);

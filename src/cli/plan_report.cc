@@ -57,10 +57,11 @@ void print_ranks(const PlanReport& r, uint32_t ranks) {
   if (ranks > kMostRows) print_format("...  and %u more", ranks - kMostRows);
 }
 
-void print_links(const weft_prediction& prediction, const weft_prediction_info& info) {
+void print_links(const weft_prediction& prediction, const weft_prediction_info& info,
+                 const char* step) {
   if (info.links == 0) return;
   print_line("");
-  print_line("link                   messages   bytes per step");
+  print_format("link                   messages   bytes per %s", step);
   for (uint32_t i = 0; i < std::min(info.links, kMostLinks); ++i) {
     weft_link_prediction link = sized<weft_link_prediction>();
     weft_prediction_link(&prediction, i, &link);
@@ -195,7 +196,9 @@ void print_meshes(const std::vector<weft_candidate>& rows) {
 // Prints nothing for synchronous schedules.
 void print_versions(const weft_plan* plan, uint32_t ranks) {
   if (weft_plan_noam(plan) == 0) return;
-  std::string text = "segments of " + std::to_string(weft_plan_updates(plan)) + " updates; " +
+  const bool takes_turns = weft_plan_stages(plan) < ranks;
+  std::string text = "segments of " + std::to_string(weft_plan_updates(plan)) + " updates" +
+                     (takes_turns ? " of a stage with one rank; " : "; ") +
                      std::to_string(weft_plan_noam(plan)) +
                      " minibatches in flight (NOAM); versions of the weights by rank:";
   for (uint32_t r = 0; r < ranks; ++r) text += " " + std::to_string(weft_plan_versions(plan, r));
@@ -244,14 +247,15 @@ void print_plan(const PlanReport& r) {
   print_line("");
   print_ranks(r, plan.ranks);
   print_line("");
+  const char* const step = weft_plan_updates(r.built.plan.get()) > 1 ? "segment" : "step";
   print_format(
-      "predicted: %s per step, %s to its commit; idle %.1f%% of the step, %.1f%% of each rank's "
-      "own span",
-      time_text(seconds_of(info.step_ns)).c_str(), time_text(seconds_of(info.commit_ns)).c_str(),
-      100 * info.idle, 100 * info.idle_own);
+      "predicted: %s per %s, %s to its commit; idle %.1f%% of the %s, %.1f%% of each rank's own "
+      "span",
+      time_text(seconds_of(info.step_ns)).c_str(), step,
+      time_text(seconds_of(info.commit_ns)).c_str(), 100 * info.idle, step, 100 * info.idle_own);
   print_versions(r.built.plan.get(), plan.ranks);
   print_shards(r);
-  print_links(r.prediction, info);
+  print_links(r.prediction, info, step);
   print_timetable(r, plan);
 }
 

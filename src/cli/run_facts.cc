@@ -15,12 +15,29 @@ namespace {
 constexpr double kLongStep = 60;       // seconds
 constexpr double kMostOfMemory = 0.5;  // of the machine
 
-std::string mesh_text(const PlanOptions& plan) {
-  std::string out;
-  for (const auto& [axis, size] : {std::pair<const char*, uint32_t>{"data", plan.data},
-                                   {"stage", plan.pipeline_ranks()},
-                                   {"tensor", plan.shard_ranks}})
+// The ranks of each stage, if they take turns.
+std::vector<uint32_t> stage_replicas(const weft_plan* plan) {
+  std::vector<uint32_t> out;
+  for (uint32_t s = 0; weft_plan_noam(plan) > 0 && s < weft_plan_stages(plan); ++s)
+    out.push_back(weft_plan_replicas(plan, s));
+  const bool takes_turns = std::any_of(out.begin(), out.end(), [](uint32_t r) { return r > 1; });
+  return takes_turns ? out : std::vector<uint32_t>();
+}
+
+uint32_t ranks_of_pipeline(const RunFacts& facts, const std::vector<uint32_t>& in_turn) {
+  return in_turn.empty() ? facts.plan.pipeline_ranks() : static_cast<uint32_t>(in_turn.size());
+}
+
+// "data=2,stage=2", or "stage=2 of 3,1 ranks".
+std::string mesh_text(const RunFacts& facts) {
+  const std::vector<uint32_t> in_turn = stage_replicas(facts.built.plan.get());
+  std::string out, each;
+  for (const auto& [axis, size] : {std::pair<const char*, uint32_t>{"data", facts.plan.data},
+                                   {"stage", ranks_of_pipeline(facts, in_turn)},
+                                   {"tensor", facts.plan.shard_ranks}})
     if (size > 1) out += (out.empty() ? "" : ",") + (axis + ("=" + std::to_string(size)));
+  for (const uint32_t r : in_turn) each += (each.empty() ? "" : ",") + std::to_string(r);
+  if (in_turn.size() > 1) out += " of " + each + " ranks";
   return out;
 }
 
@@ -63,7 +80,7 @@ Outcome RunFacts::predict() {
 }
 
 std::string run_line(const RunFacts& facts) {
-  const std::string name = facts.built.info.text, mesh = mesh_text(facts.plan);
+  const std::string name = facts.built.info.text, mesh = mesh_text(facts);
   const uint32_t ranks = facts.info.ranks;
   const std::string seconds = "about " + about_text(facts.submission_seconds()) + " per ";
   return name.substr(0, name.find(':')) + ": " + parameters_text(*facts.built.model, facts.info) +
@@ -102,6 +119,7 @@ JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) 
   const weft_plan* plan = facts.built.plan.get();
   std::vector<JsonObject> memory;
   for (uint32_t r = 0; r < facts.info.ranks; ++r) memory.push_back(memory_json(plan, r));
+  const std::vector<uint32_t> in_turn = stage_replicas(plan);
   JsonObject out;
   out.add("event", "run")
       .add("model", facts.built.info.text)
@@ -110,11 +128,12 @@ JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) 
       .add("ranks", facts.info.ranks)
       .add("mesh", JsonObject()
                        .add("data", facts.plan.data)
-                       .add("stage", facts.plan.pipeline_ranks())
+                       .add("stage", ranks_of_pipeline(facts, in_turn))
                        .add("tensor", facts.plan.shard_ranks))
       .add("schedule", facts.info.schedule)
       .add("micro_batches", facts.info.micro_batches)
       .add("micro_batch_size", facts.plan.micro_batch_size);
+  if (!in_turn.empty()) out.add("stage_replicas", in_turn);
   if (facts.built.info.tokens) out.add("seq_len", facts.built.info.seq_len);
   return out.add("unit", facts.unit())
       .add("from_step", first_step)

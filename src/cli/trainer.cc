@@ -50,6 +50,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
   CLI_TRY(open_weights(resumed));
+  CLI_TRY(check_rounds());
   CLI_TRY(open_samples());
   CLI_TRY(check_writable(options_.checkpoint));
   CLI_TRY(directory_.take(resumed ? &weights_info_ : nullptr));
@@ -59,7 +60,6 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
                       inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   CLI_TRY(load(resumed != nullptr));
-  CLI_TRY(check_rounds());
   weft_error err = sized<weft_error>();
   CLI_TRY(save_trace());  // an empty one, so that a failure is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
@@ -97,12 +97,12 @@ Outcome Trainer::check_rounds() const {
   if (weft_plan_noam(plan) == 0) return {};
   for (uint32_t s = 0; s < weft_plan_stages(plan); ++s)
     if (const uint32_t replicas = weft_plan_replicas(plan, s);
-        (options_.steps - step_) % replicas != 0)
+        options_.steps > step_ && (options_.steps - step_) % replicas != 0)
       return {kUsage,
-              std::to_string(options_.steps - step_) +
-                  " steps are left, expected a multiple of the " + std::to_string(replicas) +
+              "--steps leaves " + std::to_string(options_.steps - step_) +
+                  " to do, expected a multiple of the " + std::to_string(replicas) +
                   " replicas of stage " + std::to_string(s),
-              "another --steps"};
+              ""};
   return {};
 }
 

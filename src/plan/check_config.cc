@@ -121,10 +121,11 @@ Status check_replicas(const Model& model, const PlanConfig& c) {
                   cat("shard is '", c.shard, "', expected 'optimizer' with stage_replicas"));
   WEFT_TRY(replicas_of(c).status());
   if (!kind || !kind->asynchronous || !c.schedule_text.empty())
-    return Status(Code::invalid, cat("stage_replicas is '", c.stage_replicas,
-                                     "', which is for an asynchronous schedule, not for ",
-                                     c.schedule_text.empty() ? cat("'", c.schedule, "'")
-                                                             : std::string("a schedule_text")));
+    return Status(
+        Code::invalid,
+        cat("stage_replicas is '", c.stage_replicas,
+            "', which is for an asynchronous schedule by its name, not for ",
+            c.schedule_text.empty() ? cat("'", c.schedule, "'") : std::string("a schedule_text")));
   for (const Node& node : model.nodes())
     if (!node.one.state.empty())
       return Status(Code::invalid,

@@ -29,10 +29,12 @@ Status check_rounds(const Plan& plan, int32_t micro_batches) {
   const int32_t each = plan.config.micro_batches;
   for (size_t s = 0; s < plan.stage_replicas.size(); ++s)
     if (const int32_t replicas = plan.stage_replicas[s]; micro_batches % (each * replicas) != 0)
-      return Status(Code::invalid,
-                    cat("batch has ", micro_batches, " micro-batches, expected a multiple of ",
-                        each > 1 ? cat(each, " for each of ") : std::string(), "the ", replicas,
-                        " replicas of stage ", s));
+      return Status(
+          Code::invalid,
+          cat("batch has ", micro_batches, micro_batches == 1 ? " micro-batch" : " micro-batches",
+              ", expected a multiple of ",
+              each > 1 ? cat(each * replicas, ", ", each, " for each of ") : std::string(), "the ",
+              replicas, " replicas of stage ", s));
   return {};
 }
 
@@ -73,9 +75,11 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
     const std::string shorter = small ? cat(", or ", small, " more than 0 or a multiple") : "";
     const std::string shortest =
         small && !has_loss(mode) ? cat("; below ", full, " also a multiple of ", small) : "";
-    return Status(Code::invalid, cat("batch has ", batch.samples, " samples, a step of mode ",
-                                     mode_name(mode), " takes a multiple of ", full, shorter,
-                                     ", from ", small ? small : full, " to ", most, shortest));
+    return Status(
+        Code::invalid,
+        cat("batch has ", batch.samples, " samples, a step of mode ", mode_name(mode),
+            mode == Mode::train && !update ? " without an update" : "", " takes a multiple of ",
+            full, shorter, ", from ", small ? small : full, " to ", most, shortest));
   }
   StepDescriptor step;
   step.mode = mode;

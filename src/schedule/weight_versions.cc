@@ -1,6 +1,7 @@
 #include "schedule/weight_versions.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/text.h"
 
@@ -53,10 +54,12 @@ int32_t most_at_once(const Schedule& schedule, int32_t stage,
 }  // namespace
 
 Result<std::vector<WeightVersions>> weight_versions(const Schedule& schedule, bool vertical_sync) {
-  if (vertical_sync && !schedule.replicas.empty())
+  const std::vector<int32_t>& replicas = schedule.replicas;
+  if (vertical_sync &&
+      std::adjacent_find(replicas.begin(), replicas.end(), std::not_equal_to()) != replicas.end())
     return Status(Code::invalid,
-                  "vertical sync requires stages with the same number of updates, and therefore no "
-                  "replicas of a stage");
+                  "vertical sync requires stages with the same number of updates, and therefore of "
+                  "replicas");
   std::vector<WeightVersions> out(static_cast<size_t>(schedule.stages));
   for (int32_t s = 0; s < schedule.stages; ++s) {
     WeightVersions& stage = out[static_cast<size_t>(s)];

@@ -267,7 +267,7 @@ class Plan(Case):
         for option, text in ((["--stage-replicas", "2,"], "expected the ranks of each stage, as '3,1'"),
                              (["--ranks", 4], "expected as many ranks in all as the plan has, 4"),
                              (["--segment", 5], "segment is 5, expected a multiple of the 2 replicas of stage 0"),
-                             (["--schedule", "gpipe"], "which is for an asynchronous schedule, not for 'gpipe'"),
+                             (["--schedule", "gpipe"], "which is for an asynchronous schedule by its name, not for 'gpipe'"),
                              (["--mesh", "data=2,stage=2"], "is asynchronous, and has no replicas of a whole pipeline: data is 2, expected 1")):
             with self.subTest(option=option):
                 done = run(*two_one, *option) if option[0] != "--mesh" else run("plan", untied, "--schedule", "pipedream", *option)

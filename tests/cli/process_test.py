@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, children, free_port, last_line, run, until
+from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, children, free_port, last_line, lines, run, until
 
 STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
 
@@ -188,7 +188,24 @@ class Processes(Case):
             whole = self.train("--resume", self.path("async"), "--steps", 10)[1]
             self.assertEqual((whole["digest"], whole["optimizer_digest"]), (done["digest"], done["optimizer_digest"]))
             shutil.rmtree(self.path("async"))
-        self.fails(2, "9 steps are left, expected a multiple of the 2 replicas of stage 0", "train", *args, "--steps", 9)
+        self.fails(2, "--steps leaves 9 to do, expected a multiple of the 2 replicas of stage 0", "train", *args, "--steps", 9,
+                   "--log", self.path("log"))
+        self.assertFalse(os.path.exists(self.path("log")))
+
+    def test_the_ranks_of_stages_are_kept_and_shown(self):
+        args = ["mlp", *DRAWN, "--clip", 0, "--schedule", "pipedream-2bw", "--micro-batches", 2, "--stage-replicas", "2,2", "--segment", 4]
+        begun = lines(run("train", *args, "--steps", 4, "--json", "--checkpoint", self.path("ck")).stdout)[0]
+        self.assertEqual((begun["mesh"]["stage"], begun["stage_replicas"]), (2, [2, 2]))
+        self.assertIn("4 ranks (stage=2 of 2,2 ranks), pipedream-2bw", run("train", *args, "--steps", 4).stderr)
+        whole = self.train(*args, "--steps", 8)[1]["digest"]
+        for more in ([], ["--ranks", 4]):  # as many as the list has
+            shutil.copytree(self.path("ck"), self.path("copy"))
+            self.assertEqual(self.train("--resume", self.path("copy"), *more, "--steps", 8)[1]["digest"], whole)
+            shutil.rmtree(self.path("copy"))
+        begun = lines(run("train", "--resume", self.path("ck"), "--ranks", 2, "--steps", 8, "--json").stdout)[0]
+        self.assertEqual((begun["mesh"]["stage"], begun.get("stage_replicas")), (2, None))
+        self.fails(2, "--write-schedule cannot be combined with --stage-replicas", "plan", "mlp", *args[1 + len(DRAWN):], "--write-schedule",
+                   self.path("rows"))
 
     def test_a_killed_rank_is_named_in_one_line(self):
         process = self.start("--ranks", 3, "--checkpoint", self.path("ck"), "--checkpoint-every", 1)

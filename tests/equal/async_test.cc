@@ -35,18 +35,18 @@ struct Case {
 // In rounds: with N ranks, of which the stages before this one have some and it has r, the most
 // forwards before a backward on each of its ranks are (N - 1 - some) / r.
 int32_t delay_of(const PlanConfig& config, const std::vector<int32_t>& replicas, int32_t stage) {
-  if (config.schedule == "pipedream-2bw") return 1;
-  if (config.vertical_sync) return config.ranks - 1;
+  if (config.schedule == "pipedream-2bw") return 1;  // with vertical sync, too
+  if (config.vertical_sync) return (config.ranks - 1) / replicas.front();
   const auto own = replicas.begin() + stage;
   return (config.ranks - 1 - std::accumulate(replicas.begin(), own, 0)) / *own;
 }
 
-// Ranks of each stage: one each, or any; with 2bw the same for all.
+// Ranks of each stage: one each, or any; with 2bw and with vertical sync the same for all.
 std::vector<int32_t> random_replicas(const std::function<int32_t(uint32_t)>& below,
                                      PlanConfig& config) {
   std::vector<int32_t> out(static_cast<size_t>(config.ranks), 1);
-  if (config.vertical_sync || below(2) == 0) return out;
-  if (config.schedule == "pipedream-2bw") {
+  if (below(2) == 0) return out;
+  if (config.schedule == "pipedream-2bw" || config.vertical_sync) {
     out.assign(out.size(), 1 + below(4));
   } else {
     out.resize(static_cast<size_t>(1 + below(4)));
@@ -73,7 +73,7 @@ Case random_case(uint32_t seed) {
   config.schedule = gathers ? "pipedream-2bw" : "pipedream";
   config.micro_batches = gathers ? config.ranks + below(4) : 1;
   config.segment = 1 + below(12);
-  config.vertical_sync = !gathers && below(3) == 0;
+  config.vertical_sync = below(3) == 0;
   const std::vector<int32_t> replicas = random_replicas(below, config);
   config.micro_batch_size = 1 + below(3);
   config.short_size =

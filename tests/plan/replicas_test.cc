@@ -123,11 +123,12 @@ TEST(Replicas, RefusesWhatCannotBe) {
   config.vertical_sync = true;
   EXPECT_EQ(fault("3,1"),
             "plan: vertical sync requires stages with the same number of updates, and "
-            "therefore no replicas of a stage");
+            "therefore of replicas");
   config.vertical_sync = false;
   config.schedule = "1f1b";
   EXPECT_EQ(fault("3,1"),
-            "plan: stage_replicas is '3,1', which is for an asynchronous schedule, not for '1f1b'");
+            "plan: stage_replicas is '3,1', which is for an asynchronous schedule by its name, not "
+            "for '1f1b'");
   config.schedule = "pipedream";
   config.data = 2;
   EXPECT_EQ(fault(""),
