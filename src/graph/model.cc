@@ -9,37 +9,6 @@ namespace weft {
 
 namespace {
 
-// The results of infer() for one and for two samples show whether a tensor is batched, and that
-// samples do not mix.
-Status check_batching(const char* what, const Desc& one, const Desc& two, bool& batched) {
-  batched = !(one == two);
-  if (!batched) return {};
-  Desc expected = one;
-  if (expected.shape.rank > 0) expected.shape[0] *= 2;
-  if (!(two == expected))
-    return Status(Code::invalid, cat(what, " mixes samples: ", one.text(), " for one sample, ",
-                                     two.text(), " for two"));
-  return {};
-}
-
-Status check_output(const Desc& one, const Desc& two, bool any_batched, bool& batched) {
-  WEFT_TRY(check_batching("output", one, two, batched));
-  if (any_batched && !batched)
-    return Status(Code::invalid,
-                  cat("output ", one.text(), " does not keep the batch in dimension 0"));
-  return {};
-}
-
-Status check_stash(const Inferred& one, const Inferred& two, bool& batched) {
-  if (one.stash.size() != two.stash.size())
-    return Status(Code::invalid,
-                  "the stash depends on the number of samples: there is one only for "
-                  "one sample, or only for two");
-  for (size_t i = 0; i < one.stash.size(); ++i)
-    WEFT_TRY(check_batching("stash", one.stash[i], two.stash[i], batched));
-  return {};
-}
-
 // Its tensors, of one sample, whose size is proportional to the samples.
 std::vector<Desc> grows_of(const Node& node) {
   std::vector<Desc> out = {node.one.out};
@@ -59,6 +28,8 @@ void hash_callbacks(const Node& node, Hasher& h) {
   h.number(uint64_t{node.batched_stash});
 }
 
+}  // namespace
+
 Status check_sizes(const Inferred& made) {
   const auto check = [](const Desc& d) {
     return check_shape({d.shape.dims.data(), static_cast<size_t>(d.shape.rank)}, d.dtype);
@@ -68,8 +39,6 @@ Status check_sizes(const Inferred& made) {
   for (const Desc& state : made.state) WEFT_TRY(check(state).within("the state between steps"));
   return {};
 }
-
-}  // namespace
 
 Status check_name(std::string_view name, const char* what) {
   if (name.empty() || name.size() > 200)
@@ -180,90 +149,6 @@ std::vector<Operand> Model::operands(std::span<const NodeId> in, int64_t samples
   std::vector<Operand> out;
   for (NodeId id : in) out.push_back({desc(id, samples), node(id).batched});
   return out;
-}
-
-Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attrs,
-                               std::span<const NodeId> in, std::span<const ParamId> weights,
-                               NodeOrigin origin) {
-  WEFT_TRY(check_open("nodes"));
-  const NodeId id = static_cast<NodeId>(nodes_.size());
-  if (name.empty()) {
-    NodeId number = id;
-    do name = cat(op->name(), "_", number++);
-    while (find_node(name) >= 0);
-  }
-  WEFT_TRY(check_name(name, "node"));
-  const std::string where = cat("node '", name, "' (", op->name(), ")");
-  if (find_node(name) >= 0) return Status(Code::invalid, where + ": the name is taken");
-  for (size_t i = 0; i < in.size(); ++i) {
-    if (in[i] < 0 || in[i] >= id)
-      return Status(Code::invalid, cat(where, ": input ", i, " is not a value of this model"));
-    if (node(in[i]).op && node(in[i]).op->is_loss())
-      return Status(Code::invalid, cat(where, ": input ", i, " is a loss; a loss ends the model"));
-  }
-  std::vector<Desc> weight_descs;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] < 0 || weights[i] >= static_cast<ParamId>(params_.size()))
-      return Status(Code::invalid, cat(where, ": weight ", i, " is not a parameter of this model"));
-    const Param& weight = param(weights[i]);
-    weight_descs.push_back(weight.desc());
-    const double average = op->average(attrs, static_cast<int>(i));
-    if (!weight.uses.empty() && weight.average != average)
-      return Status(Code::invalid,
-                    cat(where, ": weight ", i, ", '", weight.name,
-                        "', is a moving average in one node, and in another one it is not, or has "
-                        "another momentum"));
-    if (average > 0 && std::count(weights.begin(), weights.end(), weights[i]) > 1)
-      return Status(Code::invalid, cat(where, ": weight ", i, ", '", weight.name,
-                                       "', is a moving average, and also another weight"));
-  }
-  if (op->is_loss() && loss_ >= 0)
-    return Status(Code::invalid,
-                  cat(where, ": the model already has the loss '", node(loss_).name, "'"));
-
-  Node made;
-  made.attrs = attrs;
-  WEFT_TRY(check_reads(*op, attrs).within(where));
-  WEFT_TRY(set_axis(made.attrs).within(where));
-  WEFT_TRY_ASSIGN(made.one, op->infer(made.attrs, operands(in, 1), weight_descs).within(where));
-  WEFT_TRY(check_sizes(made.one).within(where));
-  if (op->is_loss()) {
-    const Node& targets = node(in[static_cast<size_t>(op->target_port())]);
-    if (!targets.is_input())
-      return Status(Code::invalid, cat(where, ": input ", op->target_port(),
-                                       " is the targets, which must be an input of the model, got ",
-                                       "node '", targets.name, "'"));
-  }
-  bool any_batched = false;
-  for (NodeId i : in) any_batched = any_batched || node(i).batched;
-  if (!op->is_loss()) {
-    WEFT_TRY_ASSIGN(const Inferred two,
-                    op->infer(made.attrs, operands(in, 2), weight_descs).within(where));
-    WEFT_TRY(check_sizes(two).within(where));
-    WEFT_TRY(check_output(made.one.out, two.out, any_batched, made.batched).within(where));
-    if (op->of_caller()) WEFT_TRY(check_stash(made.one, two, made.batched_stash).within(where));
-  }
-  made.name = std::move(name);
-  made.origin = origin.node < 0 ? id : origin.node;
-  made.op = op;
-  made.in.assign(in.begin(), in.end());
-  made.weights.assign(weights.begin(), weights.end());
-  for (size_t i = 0; i < in.size(); ++i)
-    nodes_[static_cast<size_t>(in[i])].uses.push_back({id, static_cast<int>(i)});
-  for (size_t i = 0; i < weights.size(); ++i) {
-    Param& param = params_[static_cast<size_t>(weights[i])];
-    int32_t sum = param.sums;
-    for (const Param::Use& use : param.uses)
-      if (param.shares && (use.node == id || node(use.node).shard == origin.shard)) sum = use.sum;
-    param.average = op->average(attrs, static_cast<int>(i));
-    param.sums = std::max(param.sums, sum + 1);
-    param.uses.push_back({id, static_cast<int>(i), sum});
-  }
-  if (op->is_loss()) loss_ = id;
-  made.needs_grad = has_gradient(made);
-  nodes_.push_back(std::move(made));
-  set_shard(id, origin.shard);
-  return id;
 }
 
 bool Model::has_gradient(const Node& made) const {

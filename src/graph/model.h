@@ -35,6 +35,7 @@ struct Init {
 // Names of nodes, parameters and ops have 1 to 200 bytes without spaces and control characters.
 // Errors contain `what`.
 Status check_name(std::string_view name, const char* what);
+Status check_sizes(const Inferred& made);  // of all its tensors
 
 // How a plan trains a parameter. Does not belong to the model that users build.
 struct Training {
@@ -176,6 +177,7 @@ class Model {
   Status check_gradients() const;
   Status check_cut(const std::vector<AxisCut>& cuts, const AxisCut& cut) const;
   Status set_axis(Attrs& attrs) const;
+  void record_uses(NodeId node, int32_t shard);
   std::vector<Operand> operands(std::span<const NodeId> in, int64_t samples) const;
 
   std::vector<Node> nodes_;
