@@ -80,14 +80,15 @@ Outcome show_plan(Options& o) {
        {"--cluster", o.plan.cluster},
        {"--schedule-file", o.plan.schedule_file},
        {"MODEL", o.model.model}}));
-  if (!o.write_schedule.empty() && !o.plan.stage_replicas.empty())
-    return not_combined("--write-schedule",
-                        "--stage-replicas, which a file of a schedule does not contain");
   if (o.compare) return compare(o);
   weft_error err = sized<weft_error>();
   Built built;
   CLI_TRY(build_model(o.model, stages_of(o.plan), built));
   CLI_TRY(build_plan(o.plan, o.optimizer, o.steps, built));
+  if (!o.write_schedule.empty() && !stage_replicas(built.plan.get()).empty())
+    return {kUsage,
+            "--write-schedule: the ranks of a stage take turns, which a schedule file cannot say",
+            "--save writes the plan"};
   if (!o.save.empty()) CLI_CALL(weft_plan_save(built.plan.get(), o.save.c_str(), &err));
   PredictionPtr prediction;
   CLI_CALL(weft_plan_simulate(built.plan.get(), o.trace.empty() ? 0 : WEFT_PREDICT_TIMELINE,

@@ -196,9 +196,8 @@ void print_meshes(const std::vector<weft_candidate>& rows) {
 // Prints nothing for synchronous schedules.
 void print_versions(const weft_plan* plan, uint32_t ranks) {
   if (weft_plan_noam(plan) == 0) return;
-  const bool takes_turns = weft_plan_stages(plan) < ranks;
   std::string text = "segments of " + std::to_string(weft_plan_updates(plan)) + " updates" +
-                     (takes_turns ? " of a stage with one rank; " : "; ") +
+                     (stage_replicas(plan).empty() ? "; " : " of a stage with one rank; ") +
                      std::to_string(weft_plan_noam(plan)) +
                      " minibatches in flight (NOAM); versions of the weights by rank:";
   for (uint32_t r = 0; r < ranks; ++r) text += " " + std::to_string(weft_plan_versions(plan, r));
@@ -206,6 +205,14 @@ void print_versions(const weft_plan* plan, uint32_t ranks) {
 }
 
 }  // namespace
+
+std::vector<uint32_t> stage_replicas(const weft_plan* plan) {
+  std::vector<uint32_t> out;
+  for (uint32_t s = 0; weft_plan_noam(plan) > 0 && s < weft_plan_stages(plan); ++s)
+    out.push_back(weft_plan_replicas(plan, s));
+  const bool takes_turns = std::any_of(out.begin(), out.end(), [](uint32_t r) { return r > 1; });
+  return takes_turns ? out : std::vector<uint32_t>();
+}
 
 std::vector<std::string> timetable_rows(const weft_plan* plan) {
   std::string text(weft_plan_timetable(plan, nullptr, 0), 0);

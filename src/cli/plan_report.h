@@ -29,6 +29,8 @@ std::string parameters_text(const weft_model& model, const weft_plan_info& plan)
 // Messages and bytes of a step, by pair of ranks.
 std::vector<JsonObject> links_json(const weft_prediction& prediction);
 
+// The number of ranks of each stage, if they take turns; otherwise empty.
+std::vector<uint32_t> stage_replicas(const weft_plan* plan);
 // A row of actions per rank.
 std::vector<std::string> timetable_rows(const weft_plan* plan);
 

@@ -15,15 +15,6 @@ namespace {
 constexpr double kLongStep = 60;       // seconds
 constexpr double kMostOfMemory = 0.5;  // of the machine
 
-// The ranks of each stage, if they take turns.
-std::vector<uint32_t> stage_replicas(const weft_plan* plan) {
-  std::vector<uint32_t> out;
-  for (uint32_t s = 0; weft_plan_noam(plan) > 0 && s < weft_plan_stages(plan); ++s)
-    out.push_back(weft_plan_replicas(plan, s));
-  const bool takes_turns = std::any_of(out.begin(), out.end(), [](uint32_t r) { return r > 1; });
-  return takes_turns ? out : std::vector<uint32_t>();
-}
-
 uint32_t ranks_of_pipeline(const RunFacts& facts, const std::vector<uint32_t>& in_turn) {
   return in_turn.empty() ? facts.plan.pipeline_ranks() : static_cast<uint32_t>(in_turn.size());
 }

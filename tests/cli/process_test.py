@@ -204,7 +204,7 @@ class Processes(Case):
             shutil.rmtree(self.path("copy"))
         begun = lines(run("train", "--resume", self.path("ck"), "--ranks", 2, "--steps", 8, "--json").stdout)[0]
         self.assertEqual((begun["mesh"]["stage"], begun.get("stage_replicas")), (2, None))
-        self.fails(2, "--write-schedule cannot be combined with --stage-replicas", "plan", "mlp", *args[1 + len(DRAWN):], "--write-schedule",
+        self.fails(2, "--write-schedule: the ranks of a stage take turns", "plan", "mlp", *args[1 + len(DRAWN):], "--write-schedule",
                    self.path("rows"))
 
     def test_a_killed_rank_is_named_in_one_line(self):
