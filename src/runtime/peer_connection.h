@@ -24,7 +24,7 @@ class PeerConnection final : public Loop::Disposable, private Connection::Events
     virtual void received(PeerConnection& wire, int lane, std::span<const std::byte> frame) = 0;
     virtual void sent(PeerConnection& wire, uint64_t token) = 0;
     virtual void disconnected(PeerConnection& wire, const std::string& why) = 0;
-    virtual void closed(PeerConnection&) {}
+    virtual void hung_up(PeerConnection&) {}
   };
 
   explicit PeerConnection(std::unique_ptr<Connection> connection, int32_t rank = -1)
@@ -54,7 +54,7 @@ class PeerConnection final : public Loop::Disposable, private Connection::Events
     if (reader_) reader_->disconnected(*this, why);
   }
   void closed() override {
-    if (reader_) reader_->closed(*this);
+    if (reader_) reader_->hung_up(*this);
   }
 
   std::unique_ptr<Connection> connection_;

@@ -246,7 +246,7 @@ void RankProcess::disconnected(PeerConnection& wire, const std::string& why) {
   if (has_no_connection()) owner_.all_closed();
 }
 
-void RankProcess::closed(PeerConnection& wire) {
+void RankProcess::hung_up(PeerConnection& wire) {
   const auto at = std::find_if(closing_.begin(), closing_.end(),
                                [&](const auto& one) { return one.get() == &wire; });
   retire(loop_, std::move(*at));

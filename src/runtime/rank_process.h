@@ -107,7 +107,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   void received(PeerConnection& wire, int lane, std::span<const std::byte> frame) override;
   void sent(PeerConnection& wire, uint64_t token) override;
   void disconnected(PeerConnection& wire, const std::string& why) override;
-  void closed(PeerConnection& wire) override;
+  void hung_up(PeerConnection& wire) override;
 
   Loop& loop_;
   std::shared_ptr<const Plan> plan_;
