@@ -52,13 +52,14 @@ Outcome Worker::find_rank_zero(std::string& endpoint, std::string& key) const {
   return {};
 }
 
-// The host name of a rank that a launcher has just started, or that starts again, may not resolve.
+// The host name of a rank 0 that a launcher has just started, or that starts again, may not be
+// known.
 weft_status Worker::join(weft_mesh_config config, MeshPtr& mesh, weft_error& err) const {
   for (;;) {
     config.join_timeout_ns = std::chrono::nanoseconds(remaining()).count();
     const weft_status status = weft_mesh_join(&config, Out(mesh), &err);
-    const bool repeats = !o_.launcher.empty() || o_.repeat != Repeat::never;
-    const bool waits = status == WEFT_ENOENT && repeats && Clock::now() < deadline_;
+    const bool comes_later = !o_.launcher.empty() || o_.repeat != Repeat::never;
+    const bool waits = status == WEFT_ENOENT && comes_later && Clock::now() < deadline_;
     if (!waits || stop_signal()) return status;
     usleep(200000);
   }

@@ -9,6 +9,16 @@
 namespace weft::test {
 namespace {
 
+// Turns the loops of both ends until they are connected.
+bool connects(Net& dials, const End& dialed, Net& listens) {
+  const auto connected = [&] {
+    return dialed.times_connected == 1 && listens.accepted.size() == 1;
+  };
+  for (int turn = 0; turn < 20000 && !connected(); ++turn)
+    if (!dials.until(connected, 1)) listens.until(connected, 1);
+  return connected();
+}
+
 TEST_P(Conformance, TheOtherEndHearsOfADestroyedConnection) {
   Net net(scheme());
   auto [dialed, accepted] = connect(net);
@@ -106,12 +116,7 @@ TEST_P(Conformance, CloseAfterReportsTheEndAlthoughThePeerIsSending) {
   Net listens(scheme()), dials(scheme());
   ASSERT_TRUE(listens.listen(place()).ok());
   auto dialed = dials.dial(listens.listener->endpoint());
-  const auto connected = [&] {
-    return dialed->times_connected == 1 && listens.accepted.size() == 1;
-  };
-  for (int turn = 0; turn < 20000 && !connected(); ++turn)
-    if (!dials.until(connected, 1)) listens.until(connected, 1);
-  ASSERT_TRUE(connected());
+  ASSERT_TRUE(connects(dials, *dialed, listens));
   End& accepted = *listens.accepted[0];
   const auto payload = bytes_of(kMaxPayload, 3);
   for (uint32_t i = 1; i <= 64; ++i) accepted.send(1, i, payload, i);
@@ -151,12 +156,7 @@ TEST_P(Conformance, CloseAfterDeliversAlthoughTheTransportEnds) {
     Net& listens = dialer_closes ? stays : goes;
     ASSERT_TRUE(listens.listen(place()).ok());
     auto dialed = (dialer_closes ? goes : stays).dial(listens.listener->endpoint());
-    const auto connected = [&] {
-      return dialed->times_connected == 1 && listens.accepted.size() == 1;
-    };
-    for (int turn = 0; turn < 20000 && !connected(); ++turn)
-      if (!stays.until(connected, 1)) goes.until(connected, 1);
-    ASSERT_TRUE(connected());
+    ASSERT_TRUE(connects(dialer_closes ? goes : stays, *dialed, listens));
     End& from = dialer_closes ? *dialed : *listens.accepted[0];
     End& to = dialer_closes ? *listens.accepted[0] : *dialed;
     from.send(0, 5);
