@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "kernels/bf16.h"
 #include "tensor/shape.h"
 
 namespace weft::kernels {
@@ -14,6 +15,12 @@ struct PackedMatrix {
   int64_t k = 0, n = 0;
   bool transposed = false;
   void* data = nullptr;
+};
+
+// What an update of a weight writes beside its float32 elements.
+struct WeightCopies {
+  std::span<const PackedMatrix> packed = {};  // of the weight, then a matrix
+  Bf16* in_order = nullptr;                   // rounded as to_bf16() does
 };
 
 // Elements of a row of the matrix.

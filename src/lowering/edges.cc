@@ -32,7 +32,7 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
     const Param& param = model.param(p);
     if (param.training.frozen) continue;
     const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
-    const Desc desc = param.desc();
+    const Desc desc = param.desc(), value = stored_desc(model, plan.config, p, false);
     // For asynchronous schedules, each update of a stage with replicas.
     const WeightVersions& versions = plan.versions[static_cast<size_t>(owner)];
     const auto end = std::max(static_cast<int32_t>(versions.of_update.size()), 1);
@@ -46,7 +46,8 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
                        .open = end,
                        .landing = {},
                        .outgoing = {},
-                       .desc = {desc, desc}});
+                       .desc = kind == EdgeKind::tie_value ? std::array{value, value}
+                                                           : std::array{desc, desc}});
     };
     std::set<int32_t> users;
     for (int32_t s = 0; s < param.sums; ++s)
@@ -90,7 +91,7 @@ void add_gathers(const Plan& plan, const ModePlan& mode, const std::vector<Stage
           for (int32_t d = 0; d < plan.config.data; ++d) {
             const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
             if (plan.rank_of(s, d) == owner) continue;
-            const Desc desc = stored_desc(*plan.model, plan.config, p);
+            const Desc desc = stored_desc(*plan.model, plan.config, p, false);
             edges.push_back({.kind = EdgeKind::gather,
                              .param = p,
                              .to_stage = s,

@@ -129,7 +129,8 @@ class RankLayout {
       if (edge(i).param < 0 || (edge(i).kind == EdgeKind::gather && edge(i).to_rank == rank_))
         continue;
       const ResidentParam& resident = resident_of(plan_, rank_, edge(i).param);
-      Place place = resident.value();
+      const auto sent = resident.of(ResidentTensor::Role::sent);
+      Place place = sent.empty() ? resident.value() : sent.front().place;
       if (edge(i).kind == EdgeKind::tie_grad)
         place = accumulator_of(plan_, rank_, edge(i).param, edge(i).sum,
                                plan_.replica_of(edge(i).from_rank))

@@ -39,8 +39,8 @@ std::array<int64_t, kMemoryKinds> memory_by_kind(const Plan& plan, int32_t rank)
   for (const ResidentParam& param : plan.resident[r]) {
     for (const ResidentTensor& state : param.of(ResidentTensor::Role::state))
       of(MemoryKind::optimizer) += state.bytes();
-    for (const ResidentTensor& packed : param.of(ResidentTensor::Role::packed))
-      of(MemoryKind::weights) += packed.bytes();
+    for (const auto role : {ResidentTensor::Role::packed, ResidentTensor::Role::sent})
+      for (const ResidentTensor& copy : param.of(role)) of(MemoryKind::weights) += copy.bytes();
     for (const ResidentTensor& value : param.of(ResidentTensor::Role::value))
       if (!plan.versions[r].has(value.place.offset)) of(MemoryKind::weights) += value.bytes();
   }

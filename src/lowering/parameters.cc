@@ -62,8 +62,9 @@ struct LocalUses {
   // The packed forms that products read: transposed or not, of which type; and whether a copy
   // beside the value pays.
   std::map<std::pair<bool, DType>, bool> forms;
-  bool all_pay = true;    // for all products
-  bool unpacked = false;  // something can read the value in order only
+  bool all_pay = true;     // for all products
+  bool unpacked = false;   // something can read the value in order only
+  bool by_others = false;  // ranks that do not update the parameter use it, too
 };
 
 // Packing a float32 weight takes the time of a product with some rows. gemm() packs for each
@@ -97,16 +98,20 @@ void add_use(const Model& model, const PlanConfig& config, const Param::Use& use
   if (makes(model, config, Mode::train) && model.node(node.in.front()).needs_grad) add(!transposed);
 }
 
+// Whether steps change the value of a parameter.
+bool changes(const Model& model, const PlanConfig& config, ParamId param) {
+  return makes(model, config, Mode::train) && !model.param(param).training.frozen;
+}
+
 // Whether the rank stores a value only as its products read it; what copies elements reads them
 // from there. Of a value that does not change, this takes no time to pack. Two forms in place of a
 // value and no copy would take more memory.
 bool only_packed(const Model& model, const PlanConfig& config, ParamId param, DType stored,
                  const LocalUses& uses) {
-  const bool changes = makes(model, config, Mode::train) && !model.param(param).training.frozen;
   const bool of_one_type = std::all_of(uses.forms.begin(), uses.forms.end(), [&](const auto& form) {
     return form.first.second == stored;
   });
-  return !changes && !uses.unpacked && of_one_type &&
+  return !changes(model, config, param) && !uses.unpacked && of_one_type &&
          (uses.forms.size() == 1 || (uses.forms.size() == 2 && uses.all_pay));
 }
 
@@ -127,13 +132,11 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
                              bool owned, const LocalUses& uses, const Replica& replica) {
   const std::vector<bool>& local = uses.sums;
   const Desc desc = model.param(param).desc();
-  const Desc stored = stored_desc(model, config, param);
   const bool frozen = model.param(param).training.frozen;
-  ResidentParam out{.param = param,
-                    .owned = owned,
-                    .updated = !frozen && (owned || (config.shard == "none" && local.front())),
-                    .dtype = stored.dtype,
-                    .tensors = {}};
+  const bool updated = !frozen && (owned || (config.shard == "none" && local.front()));
+  const Desc stored = stored_desc(model, config, param, updated);
+  ResidentParam out{
+      .param = param, .owned = owned, .updated = updated, .dtype = stored.dtype, .tensors = {}};
   const bool packed = only_packed(model, config, param, stored.dtype, uses);
   if (!packed && (owned || config.shard != "parameters"))
     out.tensors.push_back({.role = Role::value, .desc = stored});
@@ -142,7 +145,10 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
       out.tensors.push_back({.role = Role::packed,
                              .desc = packed_desc(form.second, desc.shape, form.first),
                              .transposed = form.first});
-  if (frozen || !makes(model, config, Mode::train)) return out;
+  if (!changes(model, config, param)) return out;
+  const Desc sent = stored_desc(model, config, param, false);
+  if (updated && uses.by_others && sent.dtype != stored.dtype)
+    out.tensors.push_back({.role = Role::sent, .desc = sent});
   for (size_t s = 0; s < local.size(); ++s)
     for (int32_t d = 0; d < replica.count; ++d) {
       const bool here = local[s] && d == replica.number;
@@ -178,17 +184,15 @@ bool rounds(const Model& model, const PlanConfig& config, const Param::Use& use)
 
 }  // namespace
 
-DType stored_dtype(const Model& model, const PlanConfig& config, ParamId id) {
+Desc stored_desc(const Model& model, const PlanConfig& config, ParamId id, bool updates) {
   const Param& param = model.param(id);
-  if (config.values() == DType::f32) return DType::f32;
-  if (makes(model, config, Mode::train) && !param.training.frozen) return DType::f32;
-  const bool all = std::all_of(param.uses.begin(), param.uses.end(),
-                               [&](const Param::Use& use) { return rounds(model, config, use); });
-  return all ? DType::bf16 : DType::f32;
-}
-
-Desc stored_desc(const Model& model, const PlanConfig& config, ParamId param) {
-  return {stored_dtype(model, config, param), model.param(param).local};
+  // Replicas of single stages have versions of the values.
+  const bool exact = changes(model, config, id) && (updates || !config.stage_replicas.empty());
+  const bool is_bf16 =
+      config.values() == DType::bf16 && !exact &&
+      std::all_of(param.uses.begin(), param.uses.end(),
+                  [&](const Param::Use& use) { return rounds(model, config, use); });
+  return {is_bf16 ? DType::bf16 : DType::f32, param.local};
 }
 
 bool pays_to_pack(const Model& model, const PlanConfig& config, const Node& node) {
@@ -220,16 +224,24 @@ std::vector<std::vector<ResidentParam>> residents_of(
   for (const ParamId p : params) {
     std::map<int32_t, LocalUses> local;  // per rank that uses it
     const Param& param = model.param(p);
-    for (const Param::Use& use : param.uses)
-      for (const int32_t rank : ranks_of(use.node)) {
+    bool elsewhere = false;
+    for (const Param::Use& use : param.uses) {
+      const std::vector<int32_t> users = ranks_of(use.node);
+      elsewhere = elsewhere || users.empty();
+      for (const int32_t rank : users) {
         LocalUses& uses = local[rank];
         uses.sums.resize(static_cast<size_t>(param.sums));
         uses.sums[static_cast<size_t>(use.sum)] = true;
         add_use(model, config, use, uses);
       }
-    for (const auto& [rank, here] : local)
-      out[static_cast<size_t>(rank)].push_back(resident_param(
-          model, config, p, rank == owners[static_cast<size_t>(p)], here, replica_of(rank)));
+    }
+    for (auto& [rank, here] : local) {
+      const Replica replica = replica_of(rank);
+      const int32_t updaters = config.shard == "none" ? replica.count : 1;
+      here.by_others = elsewhere || static_cast<int32_t>(local.size()) > updaters;
+      out[static_cast<size_t>(rank)].push_back(
+          resident_param(model, config, p, rank == owners[static_cast<size_t>(p)], here, replica));
+    }
   }
   return out;
 }
@@ -284,7 +296,7 @@ std::vector<int32_t> choose_owners(const Model& model, const PlanConfig& config,
   std::vector<Sized> order;
   for (const ParamId p : params)
     order.push_back(
-        {model.param(p).training.frozen, padded_bytes(stored_desc(model, config, p)), p});
+        {model.param(p).training.frozen, padded_bytes(stored_desc(model, config, p, true)), p});
   std::stable_sort(order.begin(), order.end(), [](const Sized& a, const Sized& b) {
     return std::pair(a.frozen, -a.bytes) < std::pair(b.frozen, -b.bytes);
   });

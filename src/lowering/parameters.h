@@ -16,11 +16,9 @@ bool multiplies_transposed(const Node& node, CallKind kind);
 int64_t rows_of_product(const Model& model, const PlanConfig& config, const Node& node);
 // Whether a packed copy of weight 0 saves time, if it serves several micro-batches.
 bool pays_to_pack(const Model& model, const PlanConfig& config, const Node& node);
-// The type in which ranks keep the value of a parameter: bf16 if no step changes it, and all that
-// reads it rounds it to bf16, or its copies.
-DType stored_dtype(const Model& model, const PlanConfig& config, ParamId param);
-// A value as it is stored and sent.
-Desc stored_desc(const Model& model, const PlanConfig& config, ParamId param);
+// The value of a parameter on a rank that updates it or does not, and in messages to such ranks:
+// bf16 if the rank does not change it, and all that reads it rounds it to bf16, or its copies.
+Desc stored_desc(const Model& model, const PlanConfig& config, ParamId param, bool updates);
 // A packed copy of a weight, for products with tensors of that type: of a matrix, or its transpose.
 Desc packed_desc(DType dtype, const Shape& weight, bool transposed);
 

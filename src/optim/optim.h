@@ -63,12 +63,11 @@ struct UpdateFactors {
 };
 
 // weight, slot0, slot1: n floats, updated in place. grad: n floats, read. `rate` is that of the
-// step, `made` the number of updates before this one. The new weight, then a matrix, is also
-// written to `packed`, while its rows are in a cache. With grad_scale 0 the weight and the slots
-// keep their bits.
+// step, `made` the number of updates before this one. The new weight is also written to `copies`,
+// while its rows are in a cache. With grad_scale 0 the weight and the slots keep their bits.
 void update(const OptimSettings& settings, double rate, uint64_t made, double grad_scale,
             const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
-            float* slot1, std::span<const kernels::PackedMatrix> packed, Tiles& tiles);
+            float* slot1, const kernels::WeightCopies& copies, Tiles& tiles);
 
 // Moves n values by that share towards the mean of `count` contributions, whose sums are given.
 void average(double share, double count, int64_t n, float* value, const float* sum);

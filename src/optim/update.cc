@@ -51,14 +51,15 @@ double sum_of_blocks(const double* partials, int64_t n) {
 
 void update(const OptimSettings& settings, double rate, uint64_t made, double grad_scale,
             const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
-            float* slot1, std::span<const kernels::PackedMatrix> packed, Tiles& tiles) {
+            float* slot1, const kernels::WeightCopies& copies, Tiles& tiles) {
   rate *= factors.rate;
   const double decay = factors.decay * settings.weight_decay;
-  const int64_t tile = packed.empty() ? kTileElements : tile_of_rows(packed.front());
+  const int64_t tile = copies.packed.empty() ? kTileElements : tile_of_rows(copies.packed.front());
   const auto each_tile = [&](auto&& rule) {
     for_ranges(tiles, n, tile, [&](int64_t begin, int64_t end) {
       rule(begin, end - begin);
-      write_packed(packed, begin, {weight + begin, static_cast<size_t>(end - begin)});
+      write_packed(copies.packed, begin, {weight + begin, static_cast<size_t>(end - begin)});
+      if (copies.in_order) kernels::to_bf16(weight + begin, copies.in_order + begin, end - begin);
     });
   };
   if (grad_scale == 0) return each_tile([](int64_t, int64_t) {});

@@ -115,7 +115,7 @@ int64_t RunBytes::slots_of(std::span<const Place> stages, const ModeInfo& mode, 
           if (parameters.owner[static_cast<size_t>(p)] == rank) continue;
           if (!any) slots.begin_unit();
           any = true;
-          slots.add(padded_bytes(stored_desc(*model_, config_, p)));
+          slots.add(padded_bytes(stored_desc(*model_, config_, p, false)));
         }
       }
     }

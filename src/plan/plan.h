@@ -298,6 +298,7 @@ struct ResidentTensor {
   enum class Role : uint8_t {
     value,        // the first of its versions; with --shard parameters the owner's
     packed,       // for products: a copy of the value, or the form in which it is stored
+    sent,         // a bf16 copy of a float32 value, for ranks that store it so
     gradient,     // the owner's, where accumulators are not kept
     accumulator,  // of a sum of gradients in one replica. The owner has those of all; if they
                   // are kept, the first one of the last sum is where the gradient ends
@@ -323,7 +324,7 @@ struct ResidentParam {
   ParamId param;
   bool owned = false;    // its gradient is made here; of this copy are files and digests
   bool updated = false;  // by this rank: the owner, and without --shard one rank of each replica
-  DType dtype = DType::f32;             // of its value, see stored_dtype() in lowering/parameters.h
+  DType dtype = DType::f32;             // of its value, see stored_desc() in lowering/parameters.h
   std::vector<ResidentTensor> tensors;  // by role; accumulators by sum, then replica
 
   std::span<const ResidentTensor> of(ResidentTensor::Role role) const;

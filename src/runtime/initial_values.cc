@@ -67,6 +67,7 @@ void InitialValues::fill(const Missing& missing) {
     const auto count = static_cast<size_t>(end - begin);
     if (float* const elements = missing.value.floats()) {
       draw_elements(*missing.param, seed_, begin, {elements + begin, count});
+      missing.value.wrote(begin, end - begin);
       return;
     }
     std::array<float, kDrawnBlock> values;

@@ -51,7 +51,11 @@ std::span<float> PartRange::span() {
 }
 
 void PartRange::store() {
-  if (!at_) weight_.write(static_cast<int64_t>(offset_), span());
+  const auto offset = static_cast<int64_t>(offset_);
+  if (at_)
+    weight_.wrote(offset, static_cast<int64_t>(count_));
+  else
+    weight_.write(offset, span());
   if (initial_) initial_->end_write(param_, static_cast<int64_t>(count_));
 }
 

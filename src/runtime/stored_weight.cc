@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/bf16.h"
-
 namespace weft {
 
 PackedForms::PackedForms(const ResidentParam& param, const Shape& shape, std::byte* arena) {
@@ -21,6 +19,8 @@ StoredWeight::StoredWeight(const ResidentParam& param, const Shape& shape, std::
     packed_ = PackedForms(param, shape, arena);
   else if (param.value())
     elements_ = arena + param.value().offset;
+  for (const ResidentTensor& t : param.of(ResidentTensor::Role::sent))
+    sent_ = reinterpret_cast<kernels::Bf16*>(arena + t.place.offset);
 }
 
 void StoredWeight::write(int64_t first, std::span<const float> values) const {
@@ -30,6 +30,11 @@ void StoredWeight::write(int64_t first, std::span<const float> values) const {
     kernels::to_bf16(values.data(), reinterpret_cast<kernels::Bf16*>(elements_) + first,
                      static_cast<int64_t>(values.size()));
   write_packed(packed_.all(), first, values);
+  wrote(first, std::ssize(values));
+}
+
+void StoredWeight::wrote(int64_t first, int64_t count) const {
+  if (sent_) kernels::to_bf16(floats() + first, sent_ + first, count);
 }
 
 void StoredWeight::read(int64_t first, std::span<float> out) const {

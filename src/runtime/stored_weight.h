@@ -1,11 +1,12 @@
 // The memory of a parameter on a rank, in float32 or bf16: its elements in order, or only the
-// packed forms that products read.
+// packed forms that products read. Float32 elements can have a bf16 copy, which other ranks get.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <span>
 
+#include "kernels/bf16.h"
 #include "kernels/packed_elements.h"
 #include "plan/plan.h"
 
@@ -36,15 +37,20 @@ class StoredWeight {
 
   // The first packed form; its data are null if there is none.
   const kernels::PackedMatrix& packed() const { return packed_.forms.front(); }
+  // The bf16 copy; null if there is none.
+  kernels::Bf16* sent() const { return sent_; }
 
   // The elements from `first` on. Written to all forms; as bf16, rounded to nearest even.
   void write(int64_t first, std::span<const float> values) const;
+  // The same elements of floats() have been written.
+  void wrote(int64_t first, int64_t count) const;
   void read(int64_t first, std::span<float> out) const;
 
  private:
   DType dtype_ = DType::f32;
   std::byte* elements_ = nullptr;  // null: packed_
   PackedForms packed_ = {};
+  kernels::Bf16* sent_ = nullptr;
 };
 
 }  // namespace weft

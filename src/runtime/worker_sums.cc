@@ -176,7 +176,8 @@ void Worker::update_weights(const Update& made, int32_t from, int32_t to) {
     const bool packs = gemm_is_fused();
     const PackedForms packed = packs ? PackedForms(p, shape, arena_.data()) : PackedForms();
     update(optim, made.rate, made.number, made.scale, factors, shape.elements(), weight,
-           memory.grad, memory.slots[0], memory.slots[1], packed.all(), tiles_);
+           memory.grad, memory.slots[0], memory.slots[1],
+           {.packed = packed.all(), .in_order = memory.value.sent()}, tiles_);
     set_packed(p, packs);
   }
 }

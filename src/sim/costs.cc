@@ -87,17 +87,17 @@ struct StepBytes {
 StepBytes step_bytes(const Plan& plan, int32_t rank) {
   StepBytes out;
   for (const ResidentParam& p : plan.resident[static_cast<size_t>(rank)]) {
-    if (p.tensors.empty()) continue;
-    const auto bytes = static_cast<double>(p.tensors.front().desc.bytes());
     const auto accumulators = p.of(ResidentTensor::Role::accumulator);
+    if (accumulators.empty()) continue;
+    const auto bytes = static_cast<double>(accumulators.front().desc.bytes());
     double local = 0;
     for (const ResidentTensor& t : accumulators) local += t.local && t.run < 0 && !t.by_rows;
     out.clear += bytes * local;
     if (!p.updated) continue;
     // Gradient read; weight and state read and written; packed forms written.
     out.update += bytes * (3 + 2 * static_cast<double>(p.of(ResidentTensor::Role::state).size()));
-    for (const ResidentTensor& t : p.of(ResidentTensor::Role::packed))
-      out.update += static_cast<double>(t.desc.bytes());
+    for (const auto role : {ResidentTensor::Role::packed, ResidentTensor::Role::sent})
+      for (const ResidentTensor& t : p.of(role)) out.update += static_cast<double>(t.desc.bytes());
   }
   return out;
 }
@@ -114,7 +114,7 @@ double reduced_bytes(const Plan& plan, int32_t rank, const Bucket& bucket) {
       if (!accumulators[static_cast<size_t>(sum * replicas)].by_rows) added += replicas;
     // The first one begins the total.
     if (part.end > accumulators.back().sum) added = std::max(0, added - 1);
-    out += static_cast<double>(p.tensors.front().desc.bytes()) * ((part.first == 0) + 3 * added);
+    out += static_cast<double>(accumulators.front().desc.bytes()) * ((part.first == 0) + 3 * added);
   }
   return out;
 }

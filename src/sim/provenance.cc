@@ -97,6 +97,7 @@ DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank)
     const Param& param = plan_->model->param(p.param);
     if (p.value()) write(p.value().offset, bytes_of(*plan_->model, p), Provenance::initial(param));
     owned_ += p.owned;
+    write_sent(p, Provenance::initial(param));
     for (const ResidentTensor& t : p.of(Role::state))
       write(t.place.offset, bytes_of(*plan_->model, p), Provenance::cleared());
   }
@@ -121,6 +122,11 @@ void DigestWorker::write(int64_t address, int64_t bytes, const Digest& digest) {
   if (it != memory_.begin() && std::prev(it)->first + std::prev(it)->second.bytes > address) --it;
   while (it != memory_.end() && it->first < address + bytes) it = memory_.erase(it);
   memory_[address] = {bytes, digest};
+}
+
+void DigestWorker::write_sent(const ResidentParam& param, const Digest& value) {
+  for (const ResidentTensor& t : param.of(Role::sent))
+    write(t.place.offset, static_cast<int64_t>(t.desc.bytes()), value);
 }
 
 const ResidentParam* DigestWorker::find(ParamId param) const {
@@ -321,7 +327,7 @@ void DigestWorker::clear() {
   for (const ResidentParam& r : plan_->resident[static_cast<size_t>(rank_)])
     for (const ResidentTensor& t : r.of(Role::accumulator))
       if (t.local && t.run < 0)
-        write(t.place.offset, bytes_of(*plan_->model, r), Provenance::cleared());
+        write(t.place.offset, static_cast<int64_t>(t.desc.bytes()), Provenance::cleared());
 }
 
 Status DigestWorker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
@@ -383,6 +389,7 @@ Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scal
     }
     const Digest fresh = Provenance::update(old, grad, state, step, scale);
     write(p.value().offset + versions().offset(to), bytes, fresh);
+    write_sent(p, fresh);
     if (!states.empty()) write(states[0].place.offset, bytes, Provenance::result(fresh, 1));
   }
   return {};

@@ -70,6 +70,8 @@ class DigestWorker {
                   uint64_t sequence) const;
   Result<Digest> read(int64_t address, int64_t bytes, const std::string& what) const;
   void write(int64_t address, int64_t bytes, const Digest& digest);
+  // To the copy that other ranks get, if there is one.
+  void write_sent(const ResidentParam& param, const Digest& value);
   Status run_action(const StepDescriptor& step, const RankProgram& program, const Job& job);
   Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
                   int32_t micro_batch, size_t variant);

@@ -70,8 +70,8 @@ int main(int argc, char** argv) {
   adamw.rule = Rule::adamw;
   double norm = 0;
   const bench::Packed bf16(DType::bf16), f32(DType::f32);
-  const auto step = [&](std::span<const kernels::PackedMatrix> packed) {
-    update(adamw, adamw.rate, 3, 1, {}, n, w.get(), g.get(), m.get(), v.get(), packed, tiles);
+  const auto step = [&](const kernels::WeightCopies& copies) {
+    update(adamw, adamw.rate, 3, 1, {}, n, w.get(), g.get(), m.get(), v.get(), copies, tiles);
   };
   bench::Pass passes[] = {
       {"triad", 12,
@@ -79,8 +79,8 @@ int main(int argc, char** argv) {
          for (int64_t i = 0; i < n; ++i) w[i] = g[i] + 0.5f * m[i];
        }},
       {"adamw", 28, [&] { step({}); }},
-      {"bf16", 32, [&] { step(bf16.forms); }},
-      {"f32", 36, [&] { step(f32.forms); }},
+      {"bf16", 32, [&] { step({.packed = bf16.forms}); }},
+      {"f32", 36, [&] { step({.packed = f32.forms}); }},
       {"norm", 4,
        [&] {
          square_blocks(g.get(), 0, n, partials.get());

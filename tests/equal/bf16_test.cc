@@ -161,10 +161,61 @@ TEST(Bf16Values, AreNearFloat32AndHalveMessages) {
     return out;
   };
   bf16.cuts = f32.cuts = {"h.0.c_fc", "h.1.c_fc"};
-  for (const EdgeKind kind : {EdgeKind::forward, EdgeKind::gradient})
+  for (const EdgeKind kind : {EdgeKind::forward, EdgeKind::gradient, EdgeKind::tie_value})
     EXPECT_EQ(2 * bytes(bf16, kind), bytes(f32, kind));
-  for (const EdgeKind kind : {EdgeKind::feed, EdgeKind::tie_grad, EdgeKind::tie_value})
+  for (const EdgeKind kind : {EdgeKind::feed, EdgeKind::tie_grad})
     EXPECT_EQ(bytes(bf16, kind), bytes(f32, kind));
+}
+
+// What only products and lookups read. The rank that updates it keeps float32.
+TEST(Bf16Values, AreWhatReplicasGetOfMatrices) {
+  const auto model = small_gpt();
+  for (const char* shard : {"none", "optimizer", "parameters"})
+    for (const char* f32_nodes : {"", "lm_head"}) {
+      PlanConfig config = bf16_config();
+      config.ranks = 4;
+      config.data = config.gradient_groups = 2;
+      config.shard = shard;
+      config.f32_nodes = f32_nodes;
+      const auto plan = make_plan(model, config).take();
+      const auto dtype_of = [&](ParamId id) {
+        const bool tied = model->param(id).name == "wte.weight";
+        const bool read_as_f32 = model->param(id).shape.rank < 2 || (tied && *f32_nodes);
+        return read_as_f32 ? DType::f32 : DType::bf16;
+      };
+      int sent = 0;
+      for (const Edge& e : plan->mode(Mode::train).edges) {
+        if (e.kind != EdgeKind::tie_value && e.kind != EdgeKind::gather) continue;
+        EXPECT_EQ(e.desc[0].dtype, dtype_of(e.param)) << model->param(e.param).name;
+        ++sent;
+      }
+      EXPECT_GT(sent, 0) << shard;
+      for (const auto& rank : plan->resident)
+        for (const ResidentParam& p : rank)
+          EXPECT_EQ(p.dtype, p.updated ? DType::f32 : dtype_of(p.param))
+              << model->param(p.param).name << ", shard " << shard;
+    }
+}
+
+// Values that a program writes reach the ranks that get them when they read them.
+TEST(Bf16Values, AreGatheredAsTheyWereWritten) {
+  const auto model = small_gpt();
+  PlanConfig config = bf16_config();
+  config.gradient_groups = 2;
+  const auto losses = [&](const PlanConfig& of) {
+    const auto run = start_inline(make_plan(model, of).take(), [](void*) {}).take();
+    for (ParamId id = 0; id < static_cast<ParamId>(model->params().size()); ++id) {
+      std::vector<float> values(static_cast<size_t>(model->param(id).shape.elements()));
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = 0.01f * static_cast<float>(i % 19) - 0.05f * static_cast<float>(id % 3);
+      EXPECT_TRUE(run->write(id, Part::value, values).ok());
+    }
+    return train(*run, 11, 2);
+  };
+  const Outcome expected = losses(config);
+  config.data = config.ranks = 2;
+  config.shard = "parameters";
+  EXPECT_EQ(losses(config), expected);
 }
 
 TEST(Bf16Values, OfNoNodeAreFloat32) {

@@ -49,12 +49,12 @@ struct Parameter {
   }
   void step_after(const OptimSettings& settings, uint64_t step, uint64_t made, double scale,
                   bool decay, const std::vector<float>& grad, Tiles& tiles,
-                  std::span<const kernels::PackedMatrix> packed = {}) {
+                  const kernels::WeightCopies& copies = {}) {
     ComputeScope scope;
     update(settings, rate_at(settings, step), made, scale, {.decay = decay ? 1.0 : 0.0},
            static_cast<int64_t>(weight.size()), weight.data(), grad.data(),
            slots(settings) > 0 ? slot0.data() : nullptr,
-           slots(settings) > 1 ? slot1.data() : nullptr, packed, tiles);
+           slots(settings) > 1 ? slot1.data() : nullptr, copies, tiles);
   }
 };
 
@@ -229,8 +229,12 @@ TEST(Optim, NewWeightsArePacked) {
           packed.push_back({dtype, transposed ? columns : rows, transposed ? rows : columns,
                             transposed, memory.back().data()});
         }
-      a.step_after(settings, 0, 0, 1, true, grad, threads, packed);
+      std::vector<kernels::Bf16> in_order(n), rounded(n);
+      a.step_after(settings, 0, 0, 1, true, grad, threads,
+                   {.packed = packed, .in_order = in_order.data()});
       b.step(settings, 0, 1, true, grad, serial);
+      kernels::to_bf16(b.weight.data(), rounded.data(), static_cast<int64_t>(n));
+      EXPECT_EQ(in_order, rounded);
       EXPECT_EQ(a.weight, b.weight);
       const std::vector<std::vector<float>> written = memory;
       for (const kernels::PackedMatrix& matrix : packed) write_packed(matrix, 0, b.weight);
