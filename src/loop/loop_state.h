@@ -1,9 +1,8 @@
 // What a loop consists of, and how other threads wake it.
 //
 // libuv's own async handles are not used. Their callback spins until the thread that woke the loop
-// has left uv_async_send(). If the loop took the processor from that thread, which is a compute
-// thread of lower priority as a rule, that takes until the scheduler gives it back: up to
-// milliseconds per message.
+// has left uv_async_send(). If the loop took the processor from that thread, that takes until the
+// scheduler gives it back: up to milliseconds per message.
 #pragma once
 
 #include <uv.h>

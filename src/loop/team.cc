@@ -45,7 +45,7 @@ uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
 
 }  // namespace
 
-Result<std::unique_ptr<Team>> Team::make(int threads, const ComputeOptions& options) {
+Result<std::unique_ptr<Team>> Team::make(int threads, int rank) {
   if (threads < 1 || threads > kMostThreads)
     return Status(Code::invalid, cat("threads is ", threads, ", expected 1 to ", kMostThreads));
   std::unique_ptr<Team> team(new Team);
@@ -53,9 +53,9 @@ Result<std::unique_ptr<Team>> Team::make(int threads, const ComputeOptions& opti
   team->helpers_.reserve(
       static_cast<size_t>(threads - 1));  // its destructor ends the existing threads
   for (int i = 1; i < threads; ++i) {
-    WEFT_TRY_ASSIGN(auto helper,
-                    Thread::start(cat("weft-r", options.rank, ".", i), options.niceness,
-                                  [t = team.get(), i] { t->help(static_cast<size_t>(i)); }));
+    WEFT_TRY_ASSIGN(auto helper, Thread::start(cat("weft-r", rank, ".", i), [t = team.get(), i] {
+                      t->help(static_cast<size_t>(i));
+                    }));
     team->helpers_.push_back(std::move(helper));
   }
   return team;
@@ -132,7 +132,7 @@ void Team::help(size_t thread) {
 Result<std::unique_ptr<WorkerThread>> WorkerThread::make(Loop& loop,
                                                          std::function<void(int64_t job)> run,
                                                          std::function<void(int64_t job)> done,
-                                                         int depth, const ComputeOptions& options) {
+                                                         int depth, int rank) {
   if (depth < 1) return Status(Code::invalid, cat("depth is ", depth, ", expected 1 or more"));
   std::unique_ptr<WorkerThread> worker(new WorkerThread);
   WorkerThread* w = worker.get();
@@ -143,8 +143,7 @@ Result<std::unique_ptr<WorkerThread>> WorkerThread::make(Loop& loop,
   w->depth_ = static_cast<uint32_t>(depth);
   w->ring_.resize(size);
   w->signal_ = std::make_unique<Loop::Signal>(loop, [w] { w->deliver(); });
-  WEFT_TRY_ASSIGN(w->thread_,
-                  Thread::start(cat("weft-r", options.rank), options.niceness, [w] { w->work(); }));
+  WEFT_TRY_ASSIGN(w->thread_, Thread::start(cat("weft-r", rank), [w] { w->work(); }));
   return worker;
 }
 

@@ -16,18 +16,14 @@
 
 namespace weft {
 
-struct ComputeOptions {
-  int rank = 0;                 // for the names: "weft-r<rank>", its helpers "weft-r<rank>.<n>"
-  int niceness = kComputeNice;  // 0: that of the process
-};
-
 // The calling thread and threads - 1 helpers share the tiles. Each begins with its own range of
 // them, so that successive kernels find rows in the cache of the core that wrote them, and then
 // helps the others. One run at a time. Helpers spin for a fraction of a millisecond until the next
 // run, then sleep. They have a ComputeScope; the caller has its own.
 class Team final : public Tiles {
  public:
-  static Result<std::unique_ptr<Team>> make(int threads, const ComputeOptions& options = {});
+  // `rank` is for the names of helpers: "weft-r<rank>.<n>".
+  static Result<std::unique_ptr<Team>> make(int threads, int rank = 0);
   ~Team() override;  // no run may be in progress
   void run(int count, Fn fn, void* context) override;
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
@@ -66,12 +62,12 @@ class Team final : public Tiles {
 class WorkerThread {
  public:
   // `run` on the worker thread, or on the loop thread while the worker sleeps; `done` on the loop
-  // thread in the same order. At most `depth` jobs can be between push and done.
+  // thread in the same order. At most `depth` jobs can be between push and done. The name of the
+  // thread is "weft-r<rank>".
   static Result<std::unique_ptr<WorkerThread>> make(Loop& loop,
                                                     std::function<void(int64_t job)> run,
                                                     std::function<void(int64_t job)> done,
-                                                    int depth = 64,
-                                                    const ComputeOptions& options = {});
+                                                    int depth = 64, int rank = 0);
   // Waits for the current job; later ones are dropped, and `done` is not called any more.
   ~WorkerThread();
   WorkerThread(const WorkerThread&) = delete;

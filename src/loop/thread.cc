@@ -2,10 +2,8 @@
 #include "loop/thread.h"
 
 #include <pthread.h>
-#include <sys/resource.h>
 #include <uv.h>
 
-#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -16,7 +14,6 @@ namespace weft {
 struct Thread::State {
   pthread_t handle{};
   std::string name;
-  int niceness = 0;
   std::function<void()> body;
 
   static void* enter(void* state) {
@@ -26,20 +23,15 @@ struct Thread::State {
 
   void live() {
     pthread_setname_np(pthread_self(), name.c_str());
-    // On Linux each thread has its own niceness, and 0 is the calling thread.
-    if (niceness != 0)
-      setpriority(PRIO_PROCESS, 0, std::clamp(getpriority(PRIO_PROCESS, 0) + niceness, -20, 19));
     body();
   }
 };
 
 Thread::Thread(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-Result<std::unique_ptr<Thread>> Thread::start(const std::string& name, int niceness,
-                                              std::function<void()> body) {
+Result<std::unique_ptr<Thread>> Thread::start(const std::string& name, std::function<void()> body) {
   auto state = std::make_unique<State>();
   state->name = name.substr(0, 15);
-  state->niceness = niceness;
   state->body = std::move(body);
   State* const started = state.get();
   std::unique_ptr<Thread> thread(

@@ -51,8 +51,8 @@ Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, s
     self->remember(slot);
     self->ran_(slot.task, slot.status, slot.time);
   };
-  WEFT_TRY_ASSIGN(out->thread_, WorkerThread::make(loop, run, done, static_cast<int>(depth),
-                                                   {.rank = worker.rank()}));
+  WEFT_TRY_ASSIGN(out->thread_,
+                  WorkerThread::make(loop, run, done, static_cast<int>(depth), worker.rank()));
   return out;
 }
 

@@ -20,7 +20,7 @@ Status LoopRun::begin(bool wait, std::function<Status()> open) {
     return {};
   }
   announces_ = true;
-  WEFT_TRY_ASSIGN(starter_, Thread::start("weft-start", 0, [this, begin = std::move(open)] {
+  WEFT_TRY_ASSIGN(starter_, Thread::start("weft-start", [this, begin = std::move(open)] {
                     const ComputeScope scope;
                     const Status status = attempt(begin);
                     if (!status.ok()) events_.push(failed_event(status));
@@ -159,7 +159,7 @@ Result<std::unique_ptr<LoopThread>> LoopThread::make() {
   std::unique_ptr<LoopThread> out(new LoopThread);
   WEFT_TRY_ASSIGN(out->loop_, Loop::make());
   Loop* loop = out->loop_.get();
-  WEFT_TRY_ASSIGN(out->thread_, Thread::start("weft-loop", 0, [loop] {
+  WEFT_TRY_ASSIGN(out->thread_, Thread::start("weft-loop", [loop] {
                     const ComputeScope scope;  // norms and losses are summed here; the mode is
                                                // inherited from who made the thread
                     loop->run();

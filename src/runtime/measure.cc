@@ -162,7 +162,7 @@ class Measure {
 
 Result<Measured> measure_plan(const std::shared_ptr<const Plan>& plan,
                               const MeasureOptions& options) {
-  WEFT_TRY_ASSIGN(const auto team, Team::make(options.threads, {.rank = 0}));
+  WEFT_TRY_ASSIGN(const auto team, Team::make(options.threads));
   WEFT_TRY_ASSIGN(const auto worker, Worker::make(plan, 0, *team));
   return Measure(plan, *worker).run(options.repeats);
 }

@@ -100,7 +100,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
 
  private:
   Status gather(int threads) {
-    WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = 0}));
+    WEFT_TRY_ASSIGN(team_, Team::make(threads));
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, 0, *team_));
     const Status waits = on_loop(mesh_.loop(), [this] {
       WEFT_TRY(stopped_);

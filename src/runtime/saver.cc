@@ -13,7 +13,7 @@ void Saver::begin(Step& step) {
     done_ = false;
   }
   const Status started = attempt([this]() -> Status {
-    WEFT_TRY_ASSIGN(thread_, Thread::start("weft-save", 0, [this] { save(); }));
+    WEFT_TRY_ASSIGN(thread_, Thread::start("weft-save", [this] { save(); }));
     return {};
   });
   if (!started.ok()) report(true, started);

@@ -195,7 +195,7 @@ class Server final : public EventSource, private RankProcess::Owner {
   // The same on a thread of this object.
   Status begin(int threads) {
     WEFT_TRY_ASSIGN(
-        thread_, Thread::start("weft-serve", 0, [this, threads] {
+        thread_, Thread::start("weft-serve", [this, threads] {
           const ComputeScope scope;
           const Status status = run(threads);
           events_.push({.kind = status.ok() ? Kind::ended : Kind::failed, .status = status});
@@ -240,7 +240,7 @@ class Server final : public EventSource, private RankProcess::Owner {
                     cat("welcome as rank ", welcome_.rank, " of ", plan_->config.ranks));
     welcome_.endpoints[0] = zero;
     WEFT_TRY(resolve_peers());
-    WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = welcome_.rank}));
+    WEFT_TRY_ASSIGN(team_, Team::make(threads, welcome_.rank));
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, welcome_.rank, *team_));
     // The loop thread reads for rank 0, and must not draw a large parameter. Weights of a file
     // replace all values.

@@ -26,7 +26,7 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
   Status open(int threads) {
     std::vector<Tiles*> tiles;
     for (int32_t r = 0; r < plan_->config.ranks; ++r) {
-      WEFT_TRY_ASSIGN(auto team, Team::make(threads, {.rank = r}));
+      WEFT_TRY_ASSIGN(auto team, Team::make(threads, r));
       tiles.push_back(team.get());
       teams_.push_back(std::move(team));
     }

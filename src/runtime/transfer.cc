@@ -313,7 +313,7 @@ Status load_on_threads(Run& run, const Pieces& pieces, const FillPiece& fill) {
   std::vector<Status> results(static_cast<size_t>(run.plan().config.ranks));
   std::vector<std::unique_ptr<Thread>> threads;
   for (size_t r = 0; r < results.size(); ++r) {
-    WEFT_TRY_ASSIGN(auto thread, Thread::start("weft-load", kComputeNice, [&, r] {
+    WEFT_TRY_ASSIGN(auto thread, Thread::start("weft-load", [&, r] {
                       const ComputeScope scope;
                       results[r] = attempt([&] {
                         Transfer transfer(run, rpc::kWrite, pieces.tensors,

@@ -199,6 +199,7 @@ TEST(Signal, DoesNotWaitForTheThreadThatRaisedIt) {
     EXPECT_EQ(eventfd_write(answers, 1), 0);
   });
   const auto raises = [&] {
+    setpriority(PRIO_PROCESS, 0, 10);  // the loop takes the processor at each signal
     for (int i = 0; i < kRaises; ++i) {
       signal.raise();
       eventfd_t answer = 0;
@@ -206,7 +207,7 @@ TEST(Signal, DoesNotWaitForTheThreadThatRaisedIt) {
     }
   };
   {
-    const auto thread = Thread::start("raises", 10, raises);
+    const auto thread = Thread::start("raises", raises);
     loop->run();
   }
   EXPECT_EQ(yields, 0);
@@ -308,24 +309,21 @@ TEST(Waker, RefusesADescriptorThatIsNone) {
       << waker.status().text();
 }
 
-TEST(Thread, HasANameBlocksSignalsAndIsNicer) {
+TEST(Thread, HasANameAndBlocksSignals) {
   char name[16] = "";
-  int blocked = -1, niceness = -99;
-  const int own = getpriority(PRIO_PROCESS, 0);
+  int blocked = -1;
   {
-    auto thread = Thread::start("a-name-that-is-too-long", 3, [&] {
+    auto thread = Thread::start("a-name-that-is-too-long", [&] {
       pthread_getname_np(pthread_self(), name, sizeof name);
       sigset_t mask;
       pthread_sigmask(SIG_BLOCK, nullptr, &mask);
       blocked =
           sigismember(&mask, SIGINT) + sigismember(&mask, SIGTERM) + sigismember(&mask, SIGCHLD);
-      niceness = getpriority(PRIO_PROCESS, 0);
     });
     ASSERT_TRUE(thread.ok()) << thread.status().text();
   }
   EXPECT_STREQ(name, "a-name-that-is-");
   EXPECT_EQ(blocked, 3);
-  EXPECT_EQ(niceness, std::min(own + 3, 19));
   sigset_t mask;
   pthread_sigmask(SIG_BLOCK, nullptr, &mask);
   EXPECT_EQ(sigismember(&mask, SIGINT), 0) << "the caller's own mask was changed";
@@ -334,7 +332,7 @@ TEST(Thread, HasANameBlocksSignalsAndIsNicer) {
 TEST(Thread, LeavesItsFaultsToTheHostsHandlers) {
   std::vector<int> blocked;
   {
-    auto thread = Thread::start("faults", 0, [&] {
+    auto thread = Thread::start("faults", [&] {
       sigset_t mask;
       pthread_sigmask(SIG_BLOCK, nullptr, &mask);
       for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS})
