@@ -131,8 +131,8 @@ typedef struct weft_param { uint32_t id; } weft_param;
 typedef void (*weft_release_cb)(void *data, void *payload);
 
 /**
- * Makes a tensor around memory of the caller, without a copy. `data` is aligned to its elements. It must stay valid and unchanged until
- * `release` (may be NULL) is called; it is not called if this function fails. Owner: caller; drop with weft_tensor_unref. Thread: any.
+ * Makes a tensor around memory of the caller, without a copy. `data` is aligned to its elements. It must stay valid until `release` (may be
+ * NULL) is called, and unchanged in steps that use it. No `release` if this fails. Owner: caller; drop with weft_tensor_unref. Thread: any.
  */
 WEFT_API weft_status weft_tensor_wrap(const weft_desc *desc, void *data, weft_release_cb release, void *payload, weft_tensor **out,
                                       weft_error *err);
@@ -1210,14 +1210,14 @@ typedef struct weft_failure {
   int64_t reported_ns;            /**< time since the last report of the rank; -1: unknown */
 } weft_failure;
 
-/** An event of a run. All pointers are borrowed and valid until the next poll. */
+/** An event of a run. All pointers are borrowed and valid until the next poll, also one by weft_run_step, weft_run_save or a generator. */
 typedef struct weft_event {
   uint32_t size;
   weft_event_kind kind;
   uint64_t tag;                   /**< of the step or save */
   weft_status status;
   uint32_t micro_batch;
-  uint64_t step;                  /**< training steps before this one; update: updates before it; saved: steps in the checkpoint */
+  uint64_t step;                  /**< updates of the weights before this step or update; saved: those in the checkpoint */
   double loss;                    /**< the mean over the micro-batch, the update or the whole step */
   double grad_norm;               /**< done, update: global norm before clipping; done after several updates: of the last one. If it is not
                                        finite, the weights keep their values; update: those of ranks whose gradients are not finite */

@@ -663,14 +663,14 @@ class Failure(NamedTuple):
 
 
 class Event(NamedTuple):
-    """An event of a run. All pointers are borrowed and valid until the next poll."""
+    """An event of a run. All pointers are borrowed and valid until the next poll, also one by weft_run_step, weft_run_save or a generator."""
     kind: EventKind
     tag: int
     """Of the step or save"""
     status: int
     micro_batch: int
     step: int
-    """Training steps before this one; update: updates before it; saved: steps in the checkpoint"""
+    """Updates of the weights before this step or update; saved: those in the checkpoint"""
     loss: float
     """The mean over the micro-batch, the update or the whole step"""
     grad_norm: float

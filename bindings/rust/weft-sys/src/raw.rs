@@ -1063,7 +1063,7 @@ pub struct weft_failure {
     pub reported_ns: i64,
 }
 
-/// An event of a run. All pointers are borrowed and valid until the next poll.
+/// An event of a run. All pointers are borrowed and valid until the next poll, also one by weft_run_step, weft_run_save or a generator.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_event {
@@ -1073,7 +1073,7 @@ pub struct weft_event {
     pub tag: u64,
     pub status: weft_status,
     pub micro_batch: u32,
-    /// training steps before this one; update: updates before it; saved: steps in the checkpoint
+    /// updates of the weights before this step or update; saved: those in the checkpoint
     pub step: u64,
     /// the mean over the micro-batch, the update or the whole step
     pub loss: f64,
@@ -1230,7 +1230,7 @@ extern "C" {
     pub fn weft_version() -> *const c_char;
     /// Writes the names of the kernels that multiply matrices, with a NUL: "fp32: weft kernels, AVX2; BLIS 0.9.0 is the fallback; bf16: FMA". Returns the bytes that the whole text needs, with its NUL. Sets *slow (may be NULL) to 1 if these kernels use only a part of the processor; the text then gives the reason. Initializes BLIS if BLIS multiplies. Thread: any; weft(3) describes BLIS_ARCH_TYPE.
     pub fn weft_kernels(buffer: *mut c_char, size: usize, slow: *mut u32) -> usize;
-    /// Makes a tensor around memory of the caller, without a copy. `data` is aligned to its elements. It must stay valid and unchanged until `release` (may be NULL) is called; it is not called if this function fails. Owner: caller; drop with weft_tensor_unref. Thread: any.
+    /// Makes a tensor around memory of the caller, without a copy. `data` is aligned to its elements. It must stay valid until `release` (may be NULL) is called, and unchanged in steps that use it. No `release` if this fails. Owner: caller; drop with weft_tensor_unref. Thread: any.
     pub fn weft_tensor_wrap(desc: *const weft_desc, data: *mut c_void, release: weft_release_cb, payload: *mut c_void, out: *mut *mut weft_tensor, err: *mut weft_error) -> weft_status;
     /// Makes a tensor with its own memory, filled with zeros. Owner: caller; drop with weft_tensor_unref. Thread: any.
     pub fn weft_tensor_new(desc: *const weft_desc, out: *mut *mut weft_tensor, err: *mut weft_error) -> weft_status;
