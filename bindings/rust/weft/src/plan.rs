@@ -133,6 +133,7 @@ impl Plan {
     }
 
     /// A configuration that makes the same plan for the same model. It has the cuts, and not the profile, speeds, links and cluster.
+    /// A setting replaces that of the plan: `groups([])` removes the groups.
     pub fn settings(&self) -> Result<PlanBuilder<'_>> {
         let raw = unsafe { filled(|out| sys::weft_plan_settings(self.raw(), out))? };
         Ok(PlanBuilder::from_raw(raw))

@@ -2,7 +2,7 @@
 use std::ffi::CString;
 use std::marker::PhantomData;
 use std::os::raw::c_char;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use weft_sys as sys;
 
@@ -102,10 +102,11 @@ pub struct PlanBuilder<'a> {
     raw: sys::weft_plan_config,
     /// The texts to which `raw` points.
     texts: Vec<CString>,
-    cuts: Vec<*const c_char>,
-    axes: Vec<sys::weft_axis>,
-    speeds: Vec<f64>,
-    groups: Vec<sys::weft_parameter_group>,
+    /// Arrays to which `raw` will point. `None`: it keeps its own, of a plan.
+    cuts: Option<Vec<*const c_char>>,
+    axes: Option<Vec<sys::weft_axis>>,
+    speeds: Option<Vec<f64>>,
+    groups: Option<Vec<sys::weft_parameter_group>>,
     optimizer: Option<Box<sys::weft_optimizer>>,
     fault: Option<Error>,
     borrowed: PhantomData<&'a ()>,
@@ -138,10 +139,10 @@ impl<'a> PlanBuilder<'a> {
         PlanBuilder {
             raw,
             texts: Vec::new(),
-            cuts: Vec::new(),
-            axes: Vec::new(),
-            speeds: Vec::new(),
-            groups: Vec::new(),
+            cuts: None,
+            axes: None,
+            speeds: None,
+            groups: None,
             optimizer: None,
             fault: None,
             borrowed: PhantomData,
@@ -192,9 +193,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     texts! {
-        /// The name of a schedule, or "auto": the best one by prediction. Default: "1f1b".
-        schedule;
-        /// A written schedule, in the form of [`Plan::timetable`].
+        /// A written schedule, in the form of [`Plan::timetable`]; replaces the schedule.
         schedule_text;
         /// Activations that the backward pass recomputes: "none", "stage", "every:N" or "auto". Default: "none".
         recompute;
@@ -208,8 +207,17 @@ impl<'a> PlanBuilder<'a> {
         f32_nodes;
     }
 
-    /// Default: [`Split::Cost`].
+    /// The name of a schedule, or "auto": the best one by prediction. It replaces a written schedule. Default: "1f1b".
+    pub fn schedule(mut self, schedule: &str) -> Self {
+        self.raw.schedule = self.keep(schedule);
+        self.raw.schedule_text = null();
+        self
+    }
+
+    /// Replaces the cuts. Default: [`Split::Cost`].
     pub fn split(mut self, split: Split) -> Self {
+        self.cuts = Some(Vec::new());
+        self.raw.split_type = null();
         self.raw.split = match split {
             Split::Cost => sys::WEFT_SPLIT_COST,
             Split::Uniform => sys::WEFT_SPLIT_UNIFORM,
@@ -225,14 +233,15 @@ impl<'a> PlanBuilder<'a> {
 
     /// The names of the first nodes of stages 1, 2, ...; replaces the split.
     pub fn cuts<T: AsRef<str>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
-        self.cuts = names.into_iter().map(|name| self.keep(name.as_ref())).collect();
+        self.cuts = Some(names.into_iter().map(|name| self.keep(name.as_ref())).collect());
         self
     }
 
-    /// An axis of the mesh of ranks: "data", "stage", "tensor", an axis of the model, or "auto".
+    /// Adds an axis of the mesh of ranks: "data", "stage", "tensor", an axis of the model, or "auto". The first call replaces the axes of
+    /// [`Plan::settings`].
     pub fn axis(mut self, name: &str, size: u32) -> Self {
         let name = self.keep(name);
-        self.axes.push(sys::weft_axis { name, size, reserved: 0 });
+        self.axes.get_or_insert_with(Vec::new).push(sys::weft_axis { name, size, reserved: 0 });
         self
     }
 
@@ -257,17 +266,19 @@ impl<'a> PlanBuilder<'a> {
         self
     }
 
-    /// Parameters that are frozen or have their own factors. Default: none.
+    /// All groups of parameters that are frozen or have their own factors. Default: none.
     pub fn groups(mut self, groups: impl IntoIterator<Item = ParameterGroup>) -> Self {
-        for group in groups {
-            let mut raw = unsafe { initialized(sys::weft_parameter_group_init) };
-            raw.pattern = self.keep(&group.pattern);
-            raw.frozen = group.frozen.into();
-            raw.rate_factor = group.rate_factor;
-            raw.weight_decay_factor = group.weight_decay_factor;
-            self.groups.push(raw);
-        }
+        self.groups = Some(groups.into_iter().map(|group| self.keep_group(&group)).collect());
         self
+    }
+
+    fn keep_group(&mut self, group: &ParameterGroup) -> sys::weft_parameter_group {
+        let mut raw = unsafe { initialized(sys::weft_parameter_group_init) };
+        raw.pattern = self.keep(&group.pattern);
+        raw.frozen = group.frozen.into();
+        raw.rate_factor = group.rate_factor;
+        raw.weight_decay_factor = group.weight_decay_factor;
+        raw
     }
 
     /// Asynchronous schedules: all stages use the version of the weights that the first stage uses. Default: false.
@@ -290,7 +301,7 @@ impl<'a> PlanBuilder<'a> {
 
     /// The speed of each rank, relative to the machine of the profile. Default: all are 1.
     pub fn speeds(mut self, speeds: impl Into<Vec<f64>>) -> Self {
-        self.speeds = speeds.into();
+        self.speeds = Some(speeds.into());
         self
     }
 
@@ -315,17 +326,17 @@ impl<'a> PlanBuilder<'a> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
-        if !self.cuts.is_empty() {
-            (self.raw.cuts, self.raw.n_cuts) = array("cuts", &self.cuts)?;
+        if let Some(cuts) = &self.cuts {
+            (self.raw.cuts, self.raw.n_cuts) = array("cuts", cuts)?;
         }
-        if !self.axes.is_empty() {
-            (self.raw.axes, self.raw.n_axes) = array("axes", &self.axes)?;
+        if let Some(axes) = &self.axes {
+            (self.raw.axes, self.raw.n_axes) = array("axes", axes)?;
         }
-        if !self.speeds.is_empty() {
-            (self.raw.speeds, self.raw.n_speeds) = array("speeds", &self.speeds)?;
+        if let Some(speeds) = &self.speeds {
+            (self.raw.speeds, self.raw.n_speeds) = array("speeds", speeds)?;
         }
-        if !self.groups.is_empty() {
-            (self.raw.groups, self.raw.n_groups) = array("groups", &self.groups)?;
+        if let Some(groups) = &self.groups {
+            (self.raw.groups, self.raw.n_groups) = array("groups", groups)?;
         }
         if let Some(optimizer) = &self.optimizer {
             self.raw.optimizer = &**optimizer;

@@ -114,6 +114,38 @@ fn every_setting_reaches_the_plan() -> weft::Result<()> {
 }
 
 #[test]
+fn a_setting_replaces_that_of_a_plan() -> weft::Result<()> {
+    let mut model = support::model()?;
+    let last = model.items(ItemKind::Node).last().expect("a node").name.clone();
+    let first = support::small().ranks(2).split(Split::Uniform).build(&mut model)?.first(1);
+    let groups = [ParameterGroup::frozen("hidden.*")];
+    let plan = support::small().ranks(2).cuts([&last]).groups(groups).build(&mut model)?;
+    assert_eq!(plan.first(1), Some(last));
+    assert_eq!(plan.settings()?.split(Split::Uniform).build(&mut model)?.first(1), first);
+    assert_eq!(plan.settings()?.split(Split::Uniform).cuts(Vec::<String>::new()).build(&mut model)?.first(1), first);
+    let plan = plan.settings()?.cuts(Vec::<String>::new()).groups([]).build(&mut model)?;
+    assert_eq!(plan.first(1), support::small().ranks(2).build(&mut model)?.first(1));
+    assert_eq!(plan.describe()?.trained, model.parameters() as u64);
+
+    let written = plan.settings()?.schedule_text(&plan.timetable()).build(&mut model)?;
+    assert_eq!(written.describe()?.schedule, "written");
+    assert_eq!(written.settings()?.schedule("gpipe").build(&mut model)?.describe()?.schedule, "gpipe");
+    Ok(())
+}
+
+#[test]
+fn the_last_call_of_a_setting_counts() -> weft::Result<()> {
+    let mut model = support::model()?;
+    let expected = support::small().ranks(2).split(Split::Cost).build(&mut model)?;
+    let builder = support::small().ranks(2).split(Split::Type("linear".into())).split(Split::Cost);
+    assert_eq!(builder.build(&mut model)?.first(1), expected.first(1));
+    let groups = || [ParameterGroup::frozen("hidden.*")];
+    let builder = support::small().speeds([1.0, 2.0, 3.0]).speeds([]).groups(groups()).groups([]);
+    assert_eq!(builder.build(&mut model)?.describe()?.trained, model.parameters() as u64);
+    Ok(())
+}
+
+#[test]
 fn frozen_parameters_do_not_change() -> weft::Result<()> {
     let mut model = support::model()?;
     let groups = [ParameterGroup::frozen("hidden.*"), ParameterGroup { rate_factor: 0.0, ..ParameterGroup::new("out.bias") }];
