@@ -1,5 +1,5 @@
 //! Generators: sequences of tokens that the run of a decoder continues.
-use std::marker::PhantomData;
+use std::borrow::Borrow;
 use std::ptr::{null_mut, NonNull};
 use std::time::Duration;
 
@@ -77,24 +77,79 @@ pub struct Token {
     pub token: i32,
 }
 
-/// Continues sequences with a run whose model is of [`crate::Preset::decoder`]. Only the generator uses the run until it is dropped.
-pub struct Generator<'a> {
-    raw: NonNull<sys::weft_generator>,
-    run: PhantomData<&'a mut Run>,
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Run {}
+    impl Sealed for &mut super::Run {}
 }
 
-impl Drop for Generator<'_> {
+/// What gives a generator exclusive use of a run: the [`Run`] itself, or a `&mut Run`.
+pub trait Exclusive: Borrow<Run> + sealed::Sealed {}
+
+impl Exclusive for Run {}
+impl Exclusive for &mut Run {}
+
+/// Continues sequences with a run whose model is of [`crate::Preset::decoder`]. Only the generator uses the run.
+///
+/// A generator of a `&mut Run` gives the run back when it is dropped. One that owns its run can be kept, and can move to another thread:
+///
+/// ```
+/// use weft::{Generator, Plan, Preset, Run, SequenceConfig, StepKind};
+///
+/// struct Server {
+///     generator: Generator,
+/// }
+///
+/// let mut decoder = Preset::decoder("gpt-nano:blocks=1,width=32,heads=2,context=20", 2, 0, false)?;
+/// let plan = Plan::builder().micro_batches(1).step_kinds([StepKind::Forward]).build(&mut decoder.model)?;
+/// let mut server = Server { generator: Generator::new(Run::start(&plan)?)? };
+/// let tokens = std::thread::spawn(move || {
+///     server.generator.add(&[1, 2, 3], &SequenceConfig { limit: 4, ..SequenceConfig::default() })?;
+///     let mut tokens = Vec::new();
+///     while let Some(token) = server.generator.poll(None)? {
+///         tokens.push(token.token);
+///     }
+///     Ok::<_, weft::Error>(tokens)
+/// });
+/// assert_eq!(tokens.join().unwrap()?.len(), 4);
+/// # Ok::<(), weft::Error>(())
+/// ```
+pub struct Generator<R: Exclusive = Run> {
+    /// It is freed before the run.
+    handle: Handle,
+    run: R,
+}
+
+struct Handle(NonNull<sys::weft_generator>);
+
+// The owner of a generator may be any thread, but only one at a time; so it is Send and not Sync.
+unsafe impl Send for Handle {}
+
+impl Drop for Handle {
     fn drop(&mut self) {
-        unsafe { sys::weft_generator_free(self.raw.as_ptr()) }
+        unsafe { sys::weft_generator_free(self.0.as_ptr()) }
     }
 }
 
-impl<'a> Generator<'a> {
-    /// Creates a generator of an idle run.
-    pub fn new(run: &'a mut Run) -> Result<Generator<'a>> {
+impl<R: Exclusive> Generator<R> {
+    /// Creates a generator of an idle run: `Generator::new(&mut run)`, or `Generator::new(run)`, which drops the run if it fails.
+    pub fn new(run: R) -> Result<Generator<R>> {
         let mut raw = null_mut();
-        attempt(|err| unsafe { sys::weft_generator_new(run.raw(), &mut raw, err) })?;
-        Ok(Generator { raw: NonNull::new(raw).expect("a call that succeeds makes a generator"), run: PhantomData })
+        attempt(|err| unsafe { sys::weft_generator_new(run.borrow().raw(), &mut raw, err) })?;
+        Ok(Generator { handle: Handle(NonNull::new(raw).expect("a call that succeeds makes a generator")), run })
+    }
+
+    /// The run, for [`Run::fd`] and [`Run::failure`]. Before the program waits for the descriptor, [`Generator::poll`] without time has to
+    /// return `None`.
+    pub fn run(&self) -> &Run {
+        self.run.borrow()
+    }
+
+    /// Ends the generator.
+    pub fn into_run(self) -> R {
+        let Generator { handle, run } = self;
+        drop(handle);
+        run
     }
 
     /// Adds a sequence that begins with `tokens`, 1 to the number of positions of the cache, and returns its identifier.
@@ -112,14 +167,14 @@ impl<'a> Generator<'a> {
         (raw.stops, raw.n_stops) = array("stops", &config.stops)?;
         let mut sequence = 0;
         attempt(|err| unsafe {
-            sys::weft_generator_add(self.raw.as_ptr(), tokens.as_ptr(), tokens.len(), &raw, &mut sequence, err)
+            sys::weft_generator_add(self.handle.0.as_ptr(), tokens.as_ptr(), tokens.len(), &raw, &mut sequence, err)
         })?;
         Ok(sequence)
     }
 
     /// Ends a sequence. Its tokens that have not been polled are dropped.
     pub fn remove(&mut self, sequence: u64) -> Result<()> {
-        attempt(|err| unsafe { sys::weft_generator_remove(self.raw.as_ptr(), sequence, err) }).map(drop)
+        attempt(|err| unsafe { sys::weft_generator_remove(self.handle.0.as_ptr(), sequence, err) }).map(drop)
     }
 
     /// Waits for the next token. `None`: the time has passed, or the generator has no sequence. Without `timeout` there is no limit.
@@ -127,7 +182,7 @@ impl<'a> Generator<'a> {
         let timeout = timeout.map_or(-1, nanoseconds);
         let mut token: sys::weft_token = unsafe { std::mem::zeroed() };
         token.size = std::mem::size_of::<sys::weft_token>() as u32;
-        let found = attempt(|err| unsafe { sys::weft_generator_poll(self.raw.as_ptr(), &mut token, timeout, err) })?;
+        let found = attempt(|err| unsafe { sys::weft_generator_poll(self.handle.0.as_ptr(), &mut token, timeout, err) })?;
         let end = match token.end {
             sys::WEFT_SEQUENCE_CONTINUES => SequenceEnd::Continues,
             sys::WEFT_SEQUENCE_LIMIT => SequenceEnd::Limit,

@@ -13,6 +13,8 @@ fn sync<T: Sync>() {}
 fn types_are_shared_where_every_function_may_be_called_on_any_thread() {
     send::<Model>();
     send::<weft::Run>();
+    send::<weft::Generator>();
+    send::<weft::Generator<&mut weft::Run>>();
     send::<Plan>();
     sync::<Plan>();
     sync::<weft::Tensor>();
@@ -244,5 +246,29 @@ fn a_decoder_continues_sequences() -> weft::Result<()> {
         assert_eq!((token.sequence, token.index), (first, index));
         assert_eq!(token.end == weft::SequenceEnd::Limit, index == 2);
     }
+    Ok(())
+}
+
+#[test]
+fn a_generator_can_own_its_run() -> weft::Result<()> {
+    let mut decoder = Preset::decoder("gpt-nano:blocks=1,width=8,heads=2,context=8", 1, 0, false)?;
+    let plan = Plan::builder().micro_batches(1).step_kinds([weft::StepKind::Forward]).build(&mut decoder.model)?;
+    let config = weft::SequenceConfig { limit: 2, temperature: 0.0, ..Default::default() };
+    let tokens = |generator: &mut weft::Generator| -> weft::Result<Vec<i32>> {
+        generator.add(&[1, 2], &config)?;
+        std::iter::from_fn(|| generator.poll(None).transpose()).map(|token| Ok(token?.token)).collect()
+    };
+    let mut generator = weft::Generator::new(Run::start(&plan)?)?;
+    let here = tokens(&mut generator)?;
+    assert!(generator.run().fd().is_some());
+    assert!(generator.run().failure().is_none());
+    let there = std::thread::scope(|scope| scope.spawn(|| tokens(&mut generator)).join().unwrap())?;
+    assert_eq!((here.len(), here), (2, there));
+    let mut run = generator.into_run();
+    let row = Tensor::from_vec([1, 1], vec![0])?;
+    let step = |run: &mut Run| run.step(&[&row, &row, &row], Mode::Forward).map_err(|error| error.status());
+    assert_eq!(step(&mut run), Err(Status::Invalid), "a step is possible again, and has the wrong size");
+    std::mem::forget(weft::Generator::new(&mut run)?);
+    assert_eq!(step(&mut run), Err(Status::State));
     Ok(())
 }

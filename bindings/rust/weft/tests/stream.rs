@@ -7,9 +7,10 @@ use std::os::unix::io::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
+use std::time::Duration;
 
 use tokio::io::{unix::AsyncFd, Interest};
-use weft::{Desc, Event, EventStream, Generator, Mode, Model, Op, OpShape, Plan, Preset, Run, Status, StepKind};
+use weft::{Desc, Event, EventStream, Generator, Mode, Model, Op, OpShape, Plan, Preset, Run, SequenceConfig, Status, StepKind};
 
 fn on_a_loop<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -140,6 +141,28 @@ fn a_stream_ends_after_a_failure_of_the_poll_itself() -> weft::Result<()> {
             other => panic!("{other:?}"),
         }
         assert!(run.next().await.is_none());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_generator_does_not_block_a_loop() -> weft::Result<()> {
+    let mut decoder = Preset::decoder("gpt-nano:blocks=1,width=8,heads=2,context=8", 1, 0, false)?;
+    let plan = Plan::builder().micro_batches(1).step_kinds([StepKind::Forward]).build(&mut decoder.model)?;
+    let mut generator = Generator::new(Run::builder(&plan).threads(1).start()?)?;
+    generator.add(&[1, 2], &SequenceConfig { limit: 3, ..SequenceConfig::default() })?;
+    on_a_loop(async {
+        let fd = generator.run().fd().expect("a descriptor").as_raw_fd();
+        let fd = AsyncFd::with_interest(fd, Interest::READABLE).unwrap();
+        for index in 0..3 {
+            let token = loop {
+                if let Some(token) = generator.poll(Some(Duration::ZERO))? {
+                    break token;
+                }
+                fd.readable().await.unwrap().clear_ready();
+            };
+            assert_eq!(token.index, index);
+        }
         Ok(())
     })
 }
