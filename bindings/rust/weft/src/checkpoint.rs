@@ -38,6 +38,17 @@ pub struct CheckpointInfo {
     pub adapters: Option<String>,
 }
 
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Its name.
+    pub name: String,
+    /// Its dimensions; none: a scalar.
+    pub dims: Vec<usize>,
+    /// The name of its type in the file: "F32", "BF16", "F16", ...
+    pub dtype: String,
+}
+
 /// A saved run, or a safetensors file.
 pub struct Checkpoint {
     raw: NonNull<sys::weft_checkpoint>,
@@ -88,16 +99,18 @@ impl Checkpoint {
         }
     }
 
-    /// The names and shapes of all tensors. There is no shape if weft does not have the type of the tensor.
-    pub fn tensors(&self) -> Vec<(String, Option<Desc>)> {
+    /// All tensors: parameters, then the state of the optimizer.
+    pub fn tensors(&self) -> Vec<TensorInfo> {
         (0..).map_while(|index| self.tensor(index)).collect()
     }
 
-    fn tensor(&self, index: u32) -> Option<(String, Option<Desc>)> {
+    fn tensor(&self, index: u32) -> Option<TensorInfo> {
         let mut desc = unsafe { std::mem::zeroed::<sys::weft_desc>() };
         let mut dtype = null();
-        let name = unsafe { optional_text(sys::weft_checkpoint_tensor(self.raw.as_ptr(), index, &mut desc, &mut dtype))? };
-        Some((name, (desc.dtype != 0).then(|| Desc::from_raw(&desc))))
+        unsafe {
+            let name = optional_text(sys::weft_checkpoint_tensor(self.raw.as_ptr(), index, &mut desc, &mut dtype))?;
+            Some(TensorInfo { name, dims: Desc::from_raw(&desc).dims, dtype: text_of(dtype) })
+        }
     }
 
     /// A hash over all parameters, as [`Run::digest`](crate::Run::digest).

@@ -30,7 +30,7 @@ use std::os::raw::c_char;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-pub use checkpoint::{keep_source, Checkpoint, CheckpointInfo, ExportConfig};
+pub use checkpoint::{keep_source, Checkpoint, CheckpointInfo, ExportConfig, TensorInfo};
 pub use data::Data;
 pub use error::{Error, Result, Status};
 pub use event::{Event, Events, Outputs};

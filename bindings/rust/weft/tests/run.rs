@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{Checkpoint, Desc, Event, ExportConfig, Mode, Part, Profile, Run, SaveOptions, Status, StepKind, Tensor};
+use weft::{Checkpoint, Event, ExportConfig, Mode, Part, Profile, Run, SaveOptions, Status, StepKind, Tensor, TensorInfo};
 
 /// A new folder that is removed at the end.
 struct Folder(PathBuf);
@@ -23,6 +23,10 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+fn tensor(name: &str, dims: impl Into<Vec<usize>>, dtype: &str) -> TensorInfo {
+    TensorInfo { name: name.into(), dims: dims.into(), dtype: dtype.into() }
 }
 
 #[test]
@@ -157,7 +161,7 @@ fn a_checkpoint_continues_bit_for_bit() -> weft::Result<()> {
     let mut checkpoint = Checkpoint::open(&folder.0)?;
     let info = checkpoint.describe()?;
     assert_eq!((info.step, info.params, info.pairs), (1, 4, options.pairs));
-    assert!(checkpoint.tensors().contains(&("hidden.weight".into(), Some(Desc::f32([1, 8])))));
+    assert!(checkpoint.tensors().contains(&tensor("hidden.weight", [1, 8], "F32")));
     let mut second = Run::start(&plan)?;
     second.load(&mut checkpoint)?;
     assert_eq!(second.digest()?, checkpoint.digest()?);
@@ -183,7 +187,9 @@ fn a_checkpoint_is_exported_with_the_files_of_its_source() -> weft::Result<()> {
     let config = ExportConfig::default();
     assert_eq!(config, ExportConfig { dtype: "f32".into(), shard_bytes: 5_000_000_000, merge: false });
     checkpoint.export_as(&file, &ExportConfig { dtype: "bf16".into(), ..config })?;
-    assert!(Checkpoint::open(&file)?.describe()?.weights_only);
+    let exported = Checkpoint::open(&file)?;
+    assert!(exported.describe()?.weights_only);
+    assert!(exported.tensors().contains(&tensor("hidden.weight", [1, 8], "BF16")), "{:?}", exported.tensors());
     Ok(())
 }
 
