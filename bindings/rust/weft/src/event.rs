@@ -67,8 +67,10 @@ pub enum Event<'a> {
         tag: u64,
         /// Steps in the checkpoint.
         step: u64,
-        /// The checkpoint, or the failure.
+        /// The checkpoint, or kind and description of the failure.
         checkpoint: Result<PathBuf>,
+        /// If the run has failed: the facts behind the description.
+        failure: Option<Box<Failure>>,
     },
     /// A process has joined. In a process that serves: it has joined itself.
     Joined {
@@ -142,7 +144,10 @@ impl<'a> Event<'a> {
             sys::WEFT_EVENT_ERROR => Event::Failed { tag, error: Event::error(raw), failure: Event::failure(raw) },
             sys::WEFT_EVENT_FAILED => Event::RunFailed { error: Event::error(raw), failure: Event::failure(raw) },
             sys::WEFT_EVENT_UPDATE => Event::Update { tag, step, loss, grad_norm },
-            sys::WEFT_EVENT_SAVED => Event::Saved { tag, step, checkpoint: path_of(raw.path).ok_or_else(|| Event::error(raw)) },
+            sys::WEFT_EVENT_SAVED => {
+                let checkpoint = path_of(raw.path).ok_or_else(|| Event::error(raw));
+                Event::Saved { tag, step, checkpoint, failure: Event::failure(raw) }
+            }
             sys::WEFT_EVENT_JOINED => {
                 let host = text_of(raw.host);
                 Event::Joined { rank: raw.rank as u32, ranks: raw.ranks, missing: raw.missing, host, pid: raw.pid }

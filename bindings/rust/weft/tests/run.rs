@@ -6,7 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{Checkpoint, Event, ExportConfig, Mode, Part, Profile, Run, SaveOptions, Status, StepKind, Tensor, TensorInfo};
+use weft::{
+    Checkpoint, Desc, Event, ExportConfig, Mode, Model, Op, OpShape, Part, Profile, Run, SaveOptions, Status, StepKind, Tensor,
+    TensorInfo,
+};
 
 /// A new folder that is removed at the end.
 struct Folder(PathBuf);
@@ -201,12 +204,34 @@ fn a_queued_save_ends_with_an_event() -> weft::Result<()> {
     run.submit(&support::batch()?, Mode::Train, 1)?;
     run.queue_save(&folder.0, &SaveOptions::default(), 2)?;
     let saved = run.events().find_map(|event| match event {
-        Ok(Event::Saved { tag, step, checkpoint }) => Some((tag, step, checkpoint)),
+        Ok(Event::Saved { tag, step, checkpoint, failure }) => Some((tag, step, checkpoint, failure)),
         _ => None,
     });
-    let (tag, step, checkpoint) = saved.expect("an event");
-    assert_eq!((tag, step), (2, 1));
+    let (tag, step, checkpoint, failure) = saved.expect("an event");
+    assert_eq!((tag, step, failure), (2, 1, None));
     assert_eq!(checkpoint?, folder.0.join("step-00000001"));
+    Ok(())
+}
+
+#[test]
+fn a_queued_save_of_a_run_that_fails_has_the_facts() -> weft::Result<()> {
+    let folder = Folder::new("failed");
+    let shape = |inputs: &[Desc], _: &[Desc]| Ok(OpShape { output: inputs[0].clone(), stash: None });
+    let mut model = Model::new()?;
+    model.add_op(Op::new("broken", shape, |_| Err("it is broken".into())))?;
+    let x = model.input("x", &Desc::f32([1, 1]))?;
+    let out = model.unary("broken", x)?;
+    model.output(out)?;
+    let mut run = Run::start(&support::small().build(&mut model)?)?;
+    run.submit(&support::batch()?[..1], Mode::Forward, 1)?;
+    run.queue_save(&folder.0, &SaveOptions::default(), 2)?;
+    match run.events().collect::<weft::Result<Vec<_>>>()?.pop() {
+        Some(Event::Saved { tag: 2, checkpoint: Err(error), failure: Some(failure), .. }) => {
+            assert_eq!(failure.to_string(), error.text());
+            assert!(failure.detail.contains("it is broken"), "{failure:?}");
+        }
+        other => panic!("{other:?}"),
+    }
     Ok(())
 }
 
