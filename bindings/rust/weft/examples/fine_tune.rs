@@ -70,7 +70,7 @@ fn main() -> weft::Result<()> {
         .build(&mut preset.model)?;
     let mesh = if arguments[5..].contains(&"--in-process".into()) { None } else { Some(Mesh::spawn(&plan)?) };
     let tokenizer = Tokenizer::open(&arguments[2])?;
-    let data = Data::open_text(&preset, &arguments[3], 0.0, &tokenizer, None)?;
+    let data = Data::builder().preset(&preset).path(&arguments[3]).tokenizer(&tokenizer).open()?;
     let mut run = Run::builder(&plan).mesh(mesh.as_ref()).start()?;
     run.load_weights(&mut base)?;
     train(&mut run, &data, &preset, &arguments[4])?;

@@ -12,7 +12,7 @@ const WINDOW: usize = 64;
 const GENERATED: usize = 60;
 
 fn train(plan: &Plan, mesh: Option<&Mesh>, preset: &Preset, path: &str, directory: &str) -> weft::Result<()> {
-    let data = Data::open(preset, path, 0.0)?;
+    let data = Data::builder().preset(preset).path(path).open()?;
     let windows = Desc::i32([(MICRO_BATCHES * MICRO_BATCH_SIZE) as usize, WINDOW]);
     let (mut tokens, mut targets) = (Tensor::zeros(&windows)?, Tensor::zeros(&windows)?);
     let mut run = Run::builder(plan).mesh(mesh).start()?;

@@ -1,4 +1,6 @@
 //! Training data of presets.
+use std::ffi::CString;
+use std::marker::PhantomData;
 use std::path::Path;
 use std::ptr::{null_mut, NonNull};
 
@@ -10,14 +12,18 @@ use crate::path_text;
 use crate::tensor::Tensor;
 use crate::tokenizer::Tokenizer;
 
-// How a text becomes tokens.
-struct Text<'a> {
-    tokenizer: &'a Tokenizer,
-    end_token: Option<i32>,
-    packed: bool,
-}
-
-/// Training data of a preset.
+/// Training data of a preset, or of another model with the same inputs.
+///
+/// ```
+/// # use weft::{Data, Preset};
+/// # let path = std::env::temp_dir().join(format!("weft_data_{}", std::process::id()));
+/// # std::fs::write(&path, "to be or not to be ".repeat(20))?;
+/// let preset = Preset::new("gpt-nano", 16, 1)?;
+/// let data = Data::builder().preset(&preset).path(&path).eval_share(0.2).open()?;
+/// println!("{} windows are held out", data.eval_windows());
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Data {
     raw: NonNull<sys::weft_data>,
 }
@@ -33,65 +39,10 @@ impl Drop for Data {
 }
 
 impl Data {
-    /// Opens a file: bytes if the vocabulary is 256; otherwise little-endian ids, NAME.u16 or NAME.u32. `eval_share` at its end is held
-    /// out, 0 or more and less than 1.
-    pub fn open(preset: &Preset, path: impl AsRef<Path>, eval_share: f64) -> Result<Data> {
-        Data::make(preset, Some(path.as_ref()), None, eval_share, None)
-    }
-
-    /// The same with a file of held-out data.
-    pub fn open_with_eval(preset: &Preset, path: impl AsRef<Path>, eval_path: impl AsRef<Path>) -> Result<Data> {
-        Data::make(preset, Some(path.as_ref()), Some(eval_path.as_ref()), 0.0, None)
-    }
-
-    /// Opens a text in UTF-8, or samples, NAME.jsonl, of which each line is `{"prompt": "...", "completion": "..."}`. `end_token` follows
-    /// each completion.
-    pub fn open_text(
-        preset: &Preset,
-        path: impl AsRef<Path>,
-        eval_share: f64,
-        tokenizer: &Tokenizer,
-        end_token: Option<i32>,
-    ) -> Result<Data> {
-        let text = Text { tokenizer, end_token, packed: false };
-        Data::make(preset, Some(path.as_ref()), None, eval_share, Some(text))
-    }
-
-    /// Opens samples, NAME.jsonl, several of which may share a window: for [`Model::packed`](Preset::packed).
-    pub fn open_packed(
-        preset: &Preset,
-        path: impl AsRef<Path>,
-        eval_share: f64,
-        tokenizer: &Tokenizer,
-        end_token: Option<i32>,
-    ) -> Result<Data> {
-        let text = Text { tokenizer, end_token, packed: true };
-        Data::make(preset, Some(path.as_ref()), None, eval_share, Some(text))
-    }
-
-    /// Synthetic data, drawn from the seed of each sample.
-    pub fn synthetic(preset: &Preset) -> Result<Data> {
-        Data::make(preset, None, None, 0.0, None)
-    }
-
-    fn make(preset: &Preset, path: Option<&Path>, eval_path: Option<&Path>, eval_share: f64, text: Option<Text>) -> Result<Data> {
-        let path = path.map(path_text).transpose()?;
-        let eval_path = eval_path.map(path_text).transpose()?;
-        let mut config = unsafe { initialized(sys::weft_data_config_init) };
-        config.path = pointer_of(&path);
-        config.eval_path = pointer_of(&eval_path);
-        config.eval_share = eval_share;
-        config.vocabulary = number("vocabulary", preset.vocabulary)?;
-        config.seq_len = number("seq_len", preset.seq_len)?;
-        config.width = number("width", preset.width)?;
-        if let Some(text) = text {
-            config.tokenizer = text.tokenizer.raw();
-            config.end_token = text.end_token.unwrap_or(-1);
-            config.packed = text.packed.into();
-        }
-        let mut raw = null_mut();
-        attempt(|err| unsafe { sys::weft_data_open(&config, &mut raw, err) })?;
-        Ok(Data { raw: NonNull::new(raw).expect("a call that succeeds makes data") })
+    /// Begins the settings of data.
+    pub fn builder() -> DataBuilder<'static> {
+        let raw = unsafe { initialized(sys::weft_data_config_init) };
+        DataBuilder { raw, path: Ok(None), eval_path: Ok(None), vocabulary: 0, seq_len: 0, width: 0, borrowed: PhantomData }
     }
 
     /// Fills the two inputs of the preset with samples. Sample j is the window at an offset that is drawn for (seed, step, j).
@@ -121,5 +72,92 @@ impl Data {
     pub fn eval_positions(&self, first: usize, positions: &mut Tensor) -> Result<()> {
         let (first, positions) = (number("first", first)?, positions.writable_raw()?);
         attempt(|err| unsafe { sys::weft_data_eval_positions(self.raw.as_ptr(), first, positions, err) }).map(drop)
+    }
+}
+
+/// The settings of data. Without a file, they are synthetic, drawn from the seed of each sample. `man weft_data_open` describes the files.
+#[must_use = "data are opened by `open`"]
+pub struct DataBuilder<'a> {
+    raw: sys::weft_data_config,
+    path: Result<Option<CString>>,
+    eval_path: Result<Option<CString>>,
+    vocabulary: usize,
+    seq_len: usize,
+    width: usize,
+    borrowed: PhantomData<&'a Tokenizer>,
+}
+
+impl<'a> DataBuilder<'a> {
+    /// The vocabulary, the number of tokens per sample and the width of a preset.
+    pub fn preset(self, preset: &Preset) -> Self {
+        self.vocabulary(preset.vocabulary).seq_len(preset.seq_len).width(preset.width)
+    }
+
+    /// Number of different tokens; 0: the samples are rows of numbers. Default: 0.
+    pub fn vocabulary(mut self, vocabulary: usize) -> Self {
+        self.vocabulary = vocabulary;
+        self
+    }
+
+    /// Tokens per sample. Default: 0.
+    pub fn seq_len(mut self, seq_len: usize) -> Self {
+        self.seq_len = seq_len;
+        self
+    }
+
+    /// Numbers per row. Default: 0.
+    pub fn width(mut self, width: usize) -> Self {
+        self.width = width;
+        self
+    }
+
+    /// A file of bytes, if the vocabulary is 256; of little-endian ids, NAME.u16 or NAME.u32; or with a tokenizer of a text in UTF-8, or of
+    /// samples, NAME.jsonl. Default: none.
+    pub fn path(mut self, path: impl AsRef<Path>) -> Self {
+        self.path = path_text(path).map(Some);
+        self
+    }
+
+    /// A file of held-out data. Default: none.
+    pub fn eval_path(mut self, path: impl AsRef<Path>) -> Self {
+        self.eval_path = path_text(path).map(Some);
+        self
+    }
+
+    /// Without a file of held-out data: this share at the end of the other file is held out, 0 or more and less than 1. Default: 0.
+    pub fn eval_share(mut self, share: f64) -> Self {
+        self.raw.eval_share = share;
+        self
+    }
+
+    /// The files are texts, or samples, NAME.jsonl, of which each line is `{"prompt": "...", "completion": "..."}`. Default: none.
+    pub fn tokenizer(mut self, tokenizer: &'a Tokenizer) -> Self {
+        self.raw.tokenizer = tokenizer.raw();
+        self
+    }
+
+    /// NAME.jsonl: the token after each completion. Default: none.
+    pub fn end_token(mut self, token: impl Into<Option<i32>>) -> Self {
+        self.raw.end_token = token.into().unwrap_or(-1);
+        self
+    }
+
+    /// NAME.jsonl: several samples may share a window, for [`Preset::packed`]. Default: false.
+    pub fn packed(mut self, on: bool) -> Self {
+        self.raw.packed = on.into();
+        self
+    }
+
+    /// Opens the data. A file is refused if it is too short or contains an id that is not in the vocabulary.
+    pub fn open(mut self) -> Result<Data> {
+        let (path, eval_path) = (self.path?, self.eval_path?);
+        self.raw.path = pointer_of(&path);
+        self.raw.eval_path = pointer_of(&eval_path);
+        self.raw.vocabulary = number("vocabulary", self.vocabulary)?;
+        self.raw.seq_len = number("seq_len", self.seq_len)?;
+        self.raw.width = number("width", self.width)?;
+        let mut raw = null_mut();
+        attempt(|err| unsafe { sys::weft_data_open(&self.raw, &mut raw, err) })?;
+        Ok(Data { raw: NonNull::new(raw).expect("a call that succeeds makes data") })
     }
 }

@@ -55,7 +55,7 @@ fn a_number_that_the_library_does_not_have_is_named() -> weft::Result<()> {
     let x = model.input("x", &Desc::f32([1, 4, 12]))?;
     let ids = model.input("ids", &Desc::i32([1, 4]))?;
     let preset = Preset::new("mlp", 0, 1)?;
-    let data = Data::synthetic(&preset)?;
+    let data = Data::builder().preset(&preset).open()?;
     let row = Desc::f32([1, preset.width]);
     let (mut inputs, mut targets) = (Tensor::zeros(&row)?, Tensor::zeros(&row)?);
     let wide = Preset { width: most, ..Preset::new("mlp", 0, 1)? };
@@ -71,7 +71,7 @@ fn a_number_that_the_library_does_not_have_is_named() -> weft::Result<()> {
         (most, refused(Preset::packed("gpt-nano", most, 1).map(drop))),
         (most, refused(Preset::decoder("gpt-nano", most, 0, false).map(drop))),
         (most, refused(Preset::decoder("gpt-nano", 1, most, false).map(drop))),
-        (most, refused(Data::synthetic(&wide).map(drop))),
+        (most, refused(Data::builder().preset(&wide).open().map(drop))),
         (most, refused(data.eval(most, &mut inputs, &mut targets))),
         (heads as usize, refused(model.attention(x, heads, true).map(drop))),
         (heads as usize, refused(model.node("attention").inputs([x]).heads(heads).add().map(drop))),

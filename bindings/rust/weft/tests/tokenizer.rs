@@ -43,7 +43,7 @@ fn samples_of_text_are_learned_from_the_completion_on() {
     let preset = Preset::new("gpt-nano:blocks=1,width=8,heads=2,context=8,vocabulary=520", 8, 1).unwrap();
     let path = std::env::temp_dir().join(format!("weft_samples_{}.jsonl", std::process::id()));
     std::fs::write(&path, r#"{"prompt": "a", "completion": "b"}"#).unwrap();
-    let data = Data::open_text(&preset, &path, 0.0, &tokenizer, Some(2)).unwrap();
+    let data = Data::builder().preset(&preset).path(&path).tokenizer(&tokenizer).end_token(2).open().unwrap();
     std::fs::remove_file(&path).unwrap();
     let row = Desc::i32([1, 8]);
     let (mut tokens, mut targets) = (Tensor::zeros(&row).unwrap(), Tensor::zeros(&row).unwrap());
@@ -54,12 +54,36 @@ fn samples_of_text_are_learned_from_the_completion_on() {
 }
 
 #[test]
+fn held_out_samples_have_a_file_of_their_own() -> weft::Result<()> {
+    let tokenizer = Tokenizer::open("../../../tests/data/tokenizers/byte_fallback")?;
+    let preset = Preset::new("gpt-nano:blocks=1,width=8,heads=2,context=8,vocabulary=520", 8, 1)?;
+    let file = |name: &str, lines: usize| {
+        let path = std::env::temp_dir().join(format!("weft_{name}_{}.jsonl", std::process::id()));
+        std::fs::write(&path, "{\"prompt\": \"a\", \"completion\": \"b\"}\n".repeat(lines)).unwrap();
+        path
+    };
+    let (train, eval) = (file("train", 2), file("eval", 3));
+    let builder = || Data::builder().preset(&preset).tokenizer(&tokenizer).eval_path(&eval);
+    let (both, only) = (builder().path(&train).open()?, builder().open()?);
+    std::fs::remove_file(&train).unwrap();
+    std::fs::remove_file(&eval).unwrap();
+    assert_eq!((both.eval_windows(), only.eval_windows()), (3, 3));
+    let row = Desc::i32([1, 8]);
+    let (mut tokens, mut targets) = (Tensor::zeros(&row)?, Tensor::zeros(&row)?);
+    only.eval(0, &mut tokens, &mut targets)?;
+    both.sample(0, 0, &mut tokens, &mut targets)?;
+    assert!(only.sample(0, 0, &mut tokens, &mut targets).is_err(), "there is nothing to train on");
+    Ok(())
+}
+
+#[test]
 fn packed_samples_have_positions() -> weft::Result<()> {
     let tokenizer = Tokenizer::open("../../../tests/data/tokenizers/byte_fallback")?;
     let preset = Preset::packed("gpt-nano:blocks=1,width=8,heads=2,context=16,vocabulary=520", 16, 1)?;
     let path = std::env::temp_dir().join(format!("weft_packed_{}.jsonl", std::process::id()));
     std::fs::write(&path, "{\"prompt\": \"a\", \"completion\": \"b\"}\n".repeat(4)).unwrap();
-    let data = Data::open_packed(&preset, &path, 0.5, &tokenizer, Some(2))?;
+    let data = Data::builder().preset(&preset).path(&path).eval_share(0.5).tokenizer(&tokenizer).end_token(2);
+    let data = data.packed(true).open()?;
     std::fs::remove_file(&path).unwrap();
     assert_eq!(data.eval_windows(), 1);
     let row = Desc::i32([1, 16]);
