@@ -71,6 +71,9 @@ impl Mesh {
     /// The program is started again with the same arguments, once for each rank except rank 0. Each copy makes the same plan and calls this
     /// function as well; there, it serves until the run ends, and then exits. [`Mesh::wait`] waits for the copies.
     ///
+    /// Call it before the program starts threads: a copy removes the variable `WEFT_JOIN` from its environment, which other threads must not
+    /// read at the same time.
+    ///
     /// ```no_run
     /// # fn main() -> weft::Result<()> {
     /// # let mut model = weft::Model::new()?;
@@ -225,6 +228,7 @@ impl MeshBuilder {
     /// [`Mesh::spawn`] with these settings. `ops`: a model whose user ops the other ranks use.
     pub fn spawn(self, plan: &Plan, ops: Option<&Model>) -> Result<Mesh> {
         if let Ok(endpoint) = std::env::var(JOIN) {
+            std::env::remove_var(JOIN); // processes that this one starts are no ranks
             let mut mesh = self.endpoint(&endpoint).join()?;
             mesh.service().plan(plan).ops(ops).serve()?;
             std::process::exit(0);

@@ -1,0 +1,37 @@
+//! Ranks as processes: `Mesh::spawn` starts this program again, so it has no test harness.
+use std::env::var_os;
+
+use weft::{Desc, Forward, Mesh, Model, Op, OpShape, Plan, Run, Tensor};
+
+const MARK: &str = "WEFT_JOIN";
+
+/// Copies its input, and fails if a process that the rank starts would take itself for a rank.
+fn checked() -> Op {
+    Op::new(
+        "checked",
+        |inputs, _params| Ok(OpShape { output: inputs[0].clone(), stash: None }),
+        |mut call: Forward| {
+            if let Some(endpoint) = var_os(MARK) {
+                return Err(format!("{MARK} is {endpoint:?}").into());
+            }
+            call.output.as_mut_slice::<f32>()?.copy_from_slice(call.inputs[0].as_slice::<f32>()?);
+            Ok(())
+        },
+    )
+}
+
+fn main() -> weft::Result<()> {
+    let mut model = Model::new()?;
+    model.add_op(checked())?;
+    let x = model.input("x", &Desc::f32([1, 1]))?;
+    let first = model.unary("checked", x)?;
+    let second = model.unary("checked", first)?;
+    model.output(second)?;
+    let plan = Plan::builder().ranks(2).micro_batches(1).micro_batch_size(2).build(&mut model)?;
+    let mesh = Mesh::builder().spawn(&plan, Some(&model))?;
+    let mut run = Run::builder(&plan).mesh(&mesh).start()?;
+    let outputs = run.forward(&[Tensor::from_vec([2, 1], vec![3.0f32, 4.0])?])?;
+    assert_eq!(outputs[0].as_slice::<f32>()?, [3.0, 4.0]);
+    drop(run);
+    mesh.wait()
+}
