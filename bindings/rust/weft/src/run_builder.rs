@@ -108,7 +108,8 @@ impl<'a> RunBuilder<'a> {
         self
     }
 
-    /// Gets the log lines of the run, up to this level, on any thread. It must return soon and must not call weft.
+    /// Gets the log lines of the run, up to this level, on any thread. It must return soon and must not call weft. The panic hook reports a
+    /// panic in it, and the run goes on.
     ///
     /// ```
     /// # use weft::{Desc, LogLevel, Model, Plan, Run};

@@ -1,6 +1,7 @@
 //! Runs over meshes: ranks that serve, events of the start, logs, and cancelled runs.
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -39,6 +40,34 @@ fn a_start_that_returns_at_once_reports_by_events() -> weft::Result<()> {
     drop(run);
     assert_eq!(other.join().unwrap()?, ["joined", "started", "ended"]);
     assert!(lines.lock().unwrap().iter().any(|(level, _)| *level == LogLevel::Info), "{lines:?}");
+    Ok(())
+}
+
+#[test]
+fn a_panic_of_a_log_closure_is_reported_and_the_run_goes_on() -> weft::Result<()> {
+    let plan = support::small().ranks(2).build(&mut support::model()?)?;
+    let mesh = Mesh::builder().listen()?;
+    let endpoint = mesh.join_endpoint();
+    let other = thread::spawn(move || Mesh::builder().endpoint(&endpoint).join()?.serve(None));
+    let reported = Arc::new(AtomicUsize::new(0));
+    let (counted, others) = (reported.clone(), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |info| match info.payload().downcast_ref::<&str>() {
+        Some(&"no log") => drop(counted.fetch_add(1, Ordering::SeqCst)),
+        _ => others(info),
+    }));
+    let lines = Arc::new(AtomicUsize::new(0));
+    let counted = lines.clone();
+    let log = move |_: LogLevel, _: &str| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        panic!("no log")
+    };
+    let mut run = Run::builder(&plan).mesh(&mesh).log(LogLevel::Debug, log).start()?;
+    run.step(&support::batch()?, Mode::Train)?;
+    drop(run);
+    other.join().unwrap()?;
+    let lines = lines.load(Ordering::SeqCst);
+    assert!(lines > 1, "{lines}");
+    assert_eq!(reported.load(Ordering::SeqCst), lines);
     Ok(())
 }
 

@@ -100,6 +100,26 @@ fn a_failure_and_a_panic_end_the_run_with_their_text() {
     assert_eq!(error.status(), Status::User, "a long text is cut");
 }
 
+#[test]
+fn a_panic_of_each_closure_is_a_failure_with_its_text() -> weft::Result<()> {
+    let shape = |inputs: &[Desc], _: &[Desc]| Ok(OpShape { output: inputs[0].clone(), stash: None });
+    let op = || Op::new("scaled", shape, |_| Ok(()));
+    let refused = model(Op::new("scaled", |_, _| panic!("no shape"), |_| Ok(()))).err().expect("a failure");
+    assert_eq!(refused.status(), Status::User);
+    assert!(refused.text().contains("panicked: no shape"), "{refused}");
+    for (broken, text) in [
+        (op().backward(|_| panic!("no gradient")).backward_params(|_| Ok(())), "panicked: no gradient"),
+        (op().backward(|_| Ok(())).backward_params(|_| panic!("no weights")), "panicked: no weights"),
+    ] {
+        let plan = Plan::builder().micro_batches(2).micro_batch_size(1).build(&mut model(broken)?)?;
+        let mut run = Run::builder(&plan).threads(1).start()?;
+        let error = run.step(&batch()?, Mode::Train).unwrap_err();
+        assert_eq!(error.status(), Status::User);
+        assert!(error.text().contains(text), "{error}");
+    }
+    Ok(())
+}
+
 /// An error and a value of a panic that panic themselves.
 #[derive(Debug)]
 struct Fragile;
@@ -113,6 +133,12 @@ impl std::fmt::Display for Fragile {
 impl std::error::Error for Fragile {}
 
 struct Explosive;
+
+impl AsRef<[f32]> for Explosive {
+    fn as_ref(&self) -> &[f32] {
+        &[]
+    }
+}
 
 impl Drop for Explosive {
     fn drop(&mut self) {
@@ -128,6 +154,18 @@ fn a_panic_while_a_failure_is_reported_ends_the_run() {
     let error = failure_of(|| std::panic::panic_any(Explosive));
     assert_eq!(error.status(), Status::User);
     assert!(error.text().contains("panicked: no text"), "{error}");
+}
+
+#[test]
+fn a_panic_when_the_library_drops_an_owner_ends_there() -> weft::Result<()> {
+    let (closure, elements) = (Explosive, Explosive);
+    let shape = move |inputs: &[Desc], _: &[Desc]| {
+        let _used = &closure;
+        Ok(OpShape { output: inputs[0].clone(), stash: None })
+    };
+    drop(model(Op::new("scaled", shape, |_| Ok(())))?);
+    drop(Tensor::from_owner::<f32, _>([0], elements)?);
+    Ok(())
 }
 
 #[test]
