@@ -157,12 +157,12 @@ pub struct ServiceBuilder<'a> {
     ops: Option<&'a Model>,
     threads: u32,
     log: Option<Log>,
-    weights_dir: Option<CString>,
+    weights_dir: Result<Option<CString>>,
 }
 
 impl<'a> ServiceBuilder<'a> {
     pub(crate) fn new(mesh: &'a mut Mesh) -> Self {
-        ServiceBuilder { mesh, plan: None, ops: None, threads: 1, log: None, weights_dir: None }
+        ServiceBuilder { mesh, plan: None, ops: None, threads: 1, log: None, weights_dir: Ok(None) }
     }
 
     /// The plan, if the process made it itself. If it differs from that of rank 0, the failure names the section. Default: it is received.
@@ -191,21 +191,21 @@ impl<'a> ServiceBuilder<'a> {
 
     /// A directory: this rank reads its part of safetensors files below it itself when rank 0 loads them from the same path. Default: rank 0
     /// sends all weights.
-    pub fn weights_dir(mut self, directory: impl AsRef<Path>) -> Result<Self> {
-        self.weights_dir = Some(path_text(directory)?);
-        Ok(self)
+    pub fn weights_dir(mut self, directory: impl AsRef<Path>) -> Self {
+        self.weights_dir = path_text(directory).map(Some);
+        self
     }
 
     /// Joins, receives a rank, model and plan, and serves until the run ends.
     pub fn serve(self) -> Result<()> {
-        let (plan, ops, config) = self.raw();
+        let (plan, ops, config) = self.raw()?;
         attempt(|err| unsafe { sys::weft_run_serve(self.mesh.raw(), plan, ops, &config, err) }).map(drop)
     }
 
     /// The same, but returns at once. [`Run::poll`] delivers [`Event::Joined`](crate::Event::Joined), `Started`, and finally `Ended` or
     /// `RunFailed`; other calls on the run fail. To drop the run before means to leave: it then fails on the other ranks.
     pub fn begin(self) -> Result<Run> {
-        let (plan, ops, config) = self.raw();
+        let (plan, ops, config) = self.raw()?;
         let mut raw = null_mut();
         attempt(|err| unsafe { sys::weft_run_join(self.mesh.raw(), plan, ops, &config, &mut raw, err) })?;
         let mut run = Run::from_raw(raw, Arc::new(Shapes::default()), Some(self.mesh), self.log);
@@ -213,11 +213,11 @@ impl<'a> ServiceBuilder<'a> {
         Ok(run)
     }
 
-    fn raw(&self) -> (*const sys::weft_plan, *const sys::weft_model, sys::weft_run_config) {
+    fn raw(&self) -> Result<(*const sys::weft_plan, *const sys::weft_model, sys::weft_run_config)> {
         let plan = self.plan.map_or(null(), |plan| plan.raw() as *const _);
         let ops = self.ops.map_or(null(), |ops| ops.raw() as *const _);
         let mut config = config(self.threads, &self.log, 0);
-        config.weights_dir = pointer_of(&self.weights_dir);
-        (plan, ops, config)
+        config.weights_dir = pointer_of(self.weights_dir.as_ref().map_err(Clone::clone)?);
+        Ok((plan, ops, config))
     }
 }
