@@ -12,7 +12,7 @@ use crate::{path_of, path_text};
 /// What a checkpoint contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointInfo {
-    /// It is a safetensors file.
+    /// It is a safetensors file, or a directory of Transformers or PEFT; seed and step are 0.
     pub weights_only: bool,
     /// The checkpoint that was opened; of a directory of checkpoints, the latest.
     pub path: PathBuf,
@@ -49,7 +49,36 @@ pub struct TensorInfo {
     pub dtype: String,
 }
 
-/// A saved run, or a safetensors file.
+/// A saved run, or weights: a safetensors file, or a directory of Transformers or PEFT.
+///
+/// ```
+/// # use weft::{Checkpoint, Desc, Mode, Model, Plan, Run, SaveOptions, Status, Tensor};
+/// # let directory = std::env::temp_dir().join(format!("weft_resume_{}", std::process::id()));
+/// # let mut model = Model::new()?;
+/// # let x = model.input("x", &Desc::f32([1, 1]))?;
+/// # let out = model.linear("out", x, 1)?;
+/// # model.binary("mse", out, x)?;
+/// # let plan = Plan::builder().micro_batches(1).build(&mut model)?;
+/// # let batch = [Tensor::from_vec([4, 1], vec![1.0f32; 4])?];
+/// # for expected in [0, 2] {
+/// let mut run = Run::start(&plan)?;
+/// let first = match Checkpoint::open(&directory) {
+///     Ok(mut checkpoint) => {
+///         run.load(&mut checkpoint)?;
+///         checkpoint.describe()?.step
+///     }
+///     Err(error) if error.status() == Status::NotFound => 0, // a new run
+///     Err(error) => return Err(error),
+/// };
+/// # assert_eq!(first, expected);
+/// for _ in first..first + 2 {
+///     run.step(&batch, Mode::Train)?;
+/// }
+/// run.save(&directory, &SaveOptions::default())?;
+/// # }
+/// # std::fs::remove_dir_all(&directory).unwrap();
+/// # Ok::<(), weft::Error>(())
+/// ```
 pub struct Checkpoint {
     raw: NonNull<sys::weft_checkpoint>,
 }
@@ -65,7 +94,10 @@ impl Drop for Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint, a safetensors file, or the latest intact checkpoint of a directory.
+    /// Opens a checkpoint, a safetensors file, the latest intact checkpoint of a directory, or a directory of Transformers or PEFT.
+    ///
+    /// # Errors
+    /// [`Status::NotFound`](crate::Status::NotFound): there is none.
     pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
         let path = path_text(path)?;
         let mut raw = null_mut();

@@ -13,7 +13,7 @@ use crate::tensor::{slice, Desc, Element, Tensor};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The loss of one micro-batch, or its outputs.
+    /// The loss of one micro-batch, its outputs, or both.
     MicroBatch {
         /// Of the step.
         tag: u64,
@@ -23,7 +23,7 @@ pub enum Event<'a> {
         micro_batch: u32,
         /// The mean over the micro-batch; 0 in forward steps.
         loss: f64,
-        /// Of forward steps, in the order in which the outputs were added to the model.
+        /// If the step delivers outputs: in the order in which they were added to the model.
         outputs: Outputs<'a>,
     },
     /// Final event: the step is finished.
@@ -202,7 +202,7 @@ impl Outputs<'_> {
         }
     }
 
-    /// There are none: the step is not a forward step.
+    /// There are none: the step does not deliver outputs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -124,7 +124,7 @@ impl Mesh {
         unsafe { text_of(sys::weft_mesh_join_endpoint(self.raw())) }
     }
 
-    /// Cancels the run from any thread.
+    /// Cancels the run from any thread. A run of one rank can be cancelled if it has a mesh: `Mesh::builder().listen()`.
     pub fn canceller(&self) -> Canceller {
         Canceller { handle: self.handle() }
     }

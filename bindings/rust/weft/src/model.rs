@@ -341,8 +341,9 @@ pub struct Preset {
 }
 
 impl Preset {
-    /// Makes a model by name: "mlp", "gpt-nano" or "gpt2", with optional keys, as in `gpt-nano:context=64`. `seq_len` is the number of
-    /// tokens per sample; 0 is the whole context. An mlp without a number of layers has at least `stages` layers.
+    /// Makes a model by name, with optional keys: "mlp", "gpt-nano:context=64", "gpt2", "llama", ... `man weft-train` lists the names, the keys
+    /// and their defaults. `seq_len` is the number of tokens per sample; 0 is the whole context. An mlp without a number of layers has at
+    /// least `stages` layers.
     pub fn new(text: &str, seq_len: usize, stages: u32) -> Result<Preset> {
         let (text, seq_len) = (c_string(text)?, number("seq_len", seq_len)?);
         let mut raw = null_mut();

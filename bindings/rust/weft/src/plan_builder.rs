@@ -168,13 +168,15 @@ impl<'a> PlanBuilder<'a> {
         micro_batches: u32;
         /// Samples per micro-batch. Default: 4.
         micro_batch_size: u32;
-        /// Samples that the last micro-batch of a step may have instead; 0: it is always full. Default: 0.
+        /// Samples that the last micro-batch of a step may have instead, and all micro-batches of a forward step with fewer samples than a
+        /// full one; 0: they are always full. Default: 0.
         short_size: u32;
         /// Default: 0.
         seed: u64;
         /// Stages per rank; 0: the number that the schedule uses. Default: 0.
         chunks: u32;
-        /// Interleaved schedules: micro-batches per chunk before the next chunk; 0: the number of ranks. Default: 0.
+        /// Interleaved schedules: micro-batches per chunk before the next chunk; 0: the number of ranks. "1f1b-delayed-w": micro-batches whose
+        /// weight gradients follow one another; 0: 4, or 8 with "auto". Default: 0.
         group: u32;
         /// "1f1b": forward actions before the first backward action, per later rank; 0: the library selects it. Default: 1.
         warm_up: u32;
@@ -199,7 +201,7 @@ impl<'a> PlanBuilder<'a> {
         recompute;
         /// What replicas keep in parts: "none", "optimizer" or "parameters"; with the axis "auto" also "auto". Default: "optimizer".
         shard;
-        /// Schedule "pipedream": ranks of each stage, e.g. "3,1". Default: "".
+        /// Asynchronous schedules: ranks of each stage, e.g. "3,1", which take turns with its micro-batches. "": one rank each. Default: "".
         stage_replicas;
         /// Type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Default: "f32".
         precision;

@@ -102,6 +102,32 @@ fn a_canceller_ends_a_start_from_another_thread() -> weft::Result<()> {
 }
 
 #[test]
+fn a_canceller_ends_the_steps_of_one_process() -> weft::Result<()> {
+    let plan = support::small().build(&mut support::model()?)?;
+    let mesh = Mesh::builder().listen()?;
+    let mut run = Run::builder(&plan).mesh(&mesh).start()?;
+    run.step(&support::batch()?, Mode::Train)?;
+    let canceller = mesh.canceller();
+    let other = thread::spawn(move || canceller.cancel());
+    let error = loop {
+        if let Err(error) = run.step(&support::batch()?, Mode::Train) {
+            break error;
+        }
+    };
+    other.join().unwrap();
+    assert_eq!(error.status(), Status::Canceled);
+    Ok(())
+}
+
+#[test]
+fn a_service_names_a_directory_that_is_no_path() -> weft::Result<()> {
+    let mut mesh = Mesh::builder().endpoint("ipc:///nonexistent").join()?;
+    let error = mesh.service().weights_dir("a\0b").serve().unwrap_err();
+    assert_eq!(error.text(), "the path \"a\\0b\" contains a NUL");
+    Ok(())
+}
+
+#[test]
 fn a_lost_rank_is_named() -> weft::Result<()> {
     let mut run = support::run_whose_rank_left()?;
     let error = run.step(&support::batch()?, Mode::Train).unwrap_err();
