@@ -9,7 +9,6 @@ use std::time::Duration;
 use weft_sys as sys;
 
 use crate::error::{attempt, c_string, initialized, nanoseconds, number, pointer_of, text_of, Error, Result, Status};
-use crate::model::Model;
 use crate::plan::Plan;
 use crate::run_builder::ServiceBuilder;
 
@@ -86,7 +85,7 @@ impl Mesh {
     /// # }
     /// ```
     pub fn spawn(plan: &Plan) -> Result<Mesh> {
-        Mesh::builder().spawn(plan, None)
+        Mesh::builder().spawn(plan, |mesh| mesh.serve(plan))
     }
 
     /// Waits for the processes of [`Mesh::spawn`], which end with the run; drop it first.
@@ -225,12 +224,18 @@ impl MeshBuilder {
         self.make(sys::weft_mesh_join)
     }
 
-    /// [`Mesh::spawn`] with these settings. `ops`: a model whose user ops the other ranks use.
-    pub fn spawn(self, plan: &Plan, ops: Option<&Model>) -> Result<Mesh> {
+    /// [`Mesh::spawn`] with these settings. `serve` is what the copies of the program do, with the settings of their service:
+    ///
+    /// ```no_run
+    /// # use weft::Mesh;
+    /// # fn spawn(plan: &weft::Plan) -> weft::Result<Mesh> {
+    /// Mesh::builder().spawn(plan, |mesh| mesh.service().plan(plan).threads(4).serve())
+    /// # }
+    /// ```
+    pub fn spawn(self, plan: &Plan, serve: impl FnOnce(&mut Mesh) -> Result<()>) -> Result<Mesh> {
         if let Ok(endpoint) = std::env::var(JOIN) {
             std::env::remove_var(JOIN); // processes that this one starts are no ranks
-            let mut mesh = self.endpoint(&endpoint).join()?;
-            mesh.service().plan(plan).ops(ops).serve()?;
+            serve(&mut self.endpoint(&endpoint).join()?)?;
             std::process::exit(0);
         }
         let mut mesh = self.listen()?;
