@@ -1048,7 +1048,7 @@ enum weft_run_flags {
 /** Levels of log lines. */
 typedef enum weft_log_level WEFT_UINT32_ {
   WEFT_LOG_WARNING = 1,   /**< refused processes, long waits, failures */
-  WEFT_LOG_INFO = 2,      /**< also the start and the end of the run, its ranks, checkpoints */
+  WEFT_LOG_INFO = 2,      /**< also the start and the end of a run over processes, its ranks, checkpoints */
   WEFT_LOG_DEBUG = 3      /**< also every connection */
 } weft_log_level;
 /**

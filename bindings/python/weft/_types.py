@@ -148,7 +148,7 @@ class RunFlags(enum.IntFlag):
 class LogLevel(enum.IntEnum):
     """Levels of log lines."""
     WARNING = 1  # refused processes, long waits, failures
-    INFO = 2  # also the start and the end of the run, its ranks, checkpoints
+    INFO = 2  # also the start and the end of a run over processes, its ranks, checkpoints
     DEBUG = 3  # also every connection
 
 

@@ -180,7 +180,7 @@ pub const WEFT_RUN_NOWAIT: u32 = 1;
 pub type weft_log_level = u32;
 /// refused processes, long waits, failures
 pub const WEFT_LOG_WARNING: weft_log_level = 1;
-/// also the start and the end of the run, its ranks, checkpoints
+/// also the start and the end of a run over processes, its ranks, checkpoints
 pub const WEFT_LOG_INFO: weft_log_level = 2;
 /// also every connection
 pub const WEFT_LOG_DEBUG: weft_log_level = 3;
