@@ -1,10 +1,10 @@
 #include "cli/report_input.h"
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli/files.h"
+#include "cli/read_json.h"
 
 namespace weft::cli {
 
@@ -34,7 +34,7 @@ Outcome read_log(const std::string& path, const std::string& text, std::vector<s
   size_t number = 0;
   for (std::string line; std::getline(stream, line);) {
     ++number;
-    Json object = Json::parse(line, nullptr, false);
+    Json object = read_json(line);
     if (has(object, "event"))
       lines.push_back(std::move(object));
     else if (!stream.eof())
@@ -94,7 +94,7 @@ Outcome read_trace(const std::string& path, const Json& trace, std::vector<std::
 Outcome read_report_input(const std::string& path, std::vector<std::string>& out) {
   std::string text;
   CLI_TRY(read_text(path, text));
-  Json whole = Json::parse(text, nullptr, false);
+  Json whole = read_json(text);
   if (has(whole, "traceEvents")) return read_trace(path, whole, out);
   if (has(whole, "rows") && has(whole, "model_hash")) {
     add(path, "plan", std::move(whole), out);
@@ -105,7 +105,7 @@ Outcome read_report_input(const std::string& path, std::vector<std::string>& out
     return {};
   }
   const std::string first = text.substr(0, text.find('\n'));
-  if (has(Json::parse(first, nullptr, false), "event")) return read_log(path, text, out);
+  if (has(read_json(first), "event")) return read_log(path, text, out);
   return {kBadInput, path + ": " + kExpected, ""};
 }
 

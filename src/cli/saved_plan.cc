@@ -1,10 +1,10 @@
 #include "cli/saved_plan.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "cli/files.h"
 #include "cli/parameter_groups.h"
+#include "cli/read_json.h"
 #include "cli/train_what.h"
 
 namespace weft::cli {
@@ -57,7 +57,10 @@ class PlanFileReader {
     if (!has(from, key))
       fail(std::string("the key '") + key + "' is missing");
     else if (!take(from[key], to))
-      fail(std::string("the key '") + key + "' cannot be " + from[key].dump());
+      fail(std::string("the key '") + key + "' cannot be " + shown(from[key]));
+  }
+  static std::string shown(const nlohmann::json& value) {
+    return value.is_structured() ? std::string("an ") + value.type_name() : value.dump();
   }
   static bool take(const nlohmann::json& from, bool& to) {
     if (from.is_boolean()) to = from.get<bool>();
@@ -136,9 +139,12 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
       settings.check_not_combined({"profile", "speeds", "link-latency", "link-bandwidth"}, made));
   std::string text;
   CLI_TRY(read_text(options.plan_file, text));
-  const nlohmann::json plan = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json plan = read_json(text);
   uint64_t total = steps;
-  const std::string fault = PlanFileReader(plan).read(options, optimizer, total);
+  const std::string fault =
+      plan.is_discarded()
+          ? "expected JSON of at most " + std::to_string(kMostJsonLevels) + " levels"
+          : PlanFileReader(plan).read(options, optimizer, total);
   if (!fault.empty())
     return {kBadInput, "'" + options.plan_file + "' is not a saved plan: " + fault,
             "'weft plan --save FILE' writes a plan"};

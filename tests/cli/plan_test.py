@@ -197,6 +197,17 @@ class Plan(Case):
                 self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
                 self.assertIn(text, done.stderr)
 
+    def test_a_list_in_place_of_a_setting_is_named_by_its_kind(self):
+        self.assertEqual(run("plan", TINY, "--ranks", 2, "--save", self.path("p.json")).returncode, 0)
+        with open(self.path("p.json"), encoding="utf-8") as file:
+            good = file.read()
+        for levels, text in ((1, "the key 'micro_batches' cannot be an array"), (63, "the key 'micro_batches' cannot be an array"),
+                             (64, "expected JSON of at most 64 levels"), (300000, "expected JSON of at most 64 levels")):
+            with open(self.path("deep.json"), "w", encoding="utf-8") as file:
+                file.write(re.sub(r'("micro_batches": )\d+', lambda found: found[1] + "[" * levels + "]" * levels, good))
+            with self.subTest(levels=levels):
+                self.fails(3, "not a saved plan: " + text, "plan", TINY, "--plan", self.path("deep.json"))
+
     def test_compare_refuses_what_is_of_one_schedule(self):
         self.assertEqual(run("plan", TINY, "--ranks", 2, "--write-schedule", self.path("rows")).returncode, 0)
         for option in (["--schedule-file", self.path("rows")], ["--trace", self.path("t")], ["--save", self.path("s")], ["--timetable"],

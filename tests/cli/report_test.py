@@ -128,6 +128,13 @@ class Page(Case):
         with open(self.path("log"), "w", encoding="utf-8") as file:
             file.write('{"event":"run"}\nwords\n{"event":"done"}\n')
         self.fails(3, "log: line 2 is not an object with the key 'event'", "report", self.path("log"))
+        deep = "[" * 200000 + "]" * 200000
+        with open(self.path("log"), "w", encoding="utf-8") as file:
+            file.write('{"event":"run"}\n{"event":' + deep + "}\n")
+        self.fails(3, "log: line 2 is not an object with the key 'event'", "report", self.path("log"))
+        with open(self.path("plan"), "w", encoding="utf-8") as file:
+            file.write('{"rows":1,"model_hash":' + deep + "}")
+        self.fails(3, "plan: expected a log of 'weft train --log'", "report", self.path("plan"))
         with open(self.path("trace"), "w", encoding="utf-8") as file:
             file.write('{"traceEvents":[]}')
         self.fails(3, "trace: the trace contains no action of a training step", "report", self.path("trace"))
