@@ -72,7 +72,7 @@ std::vector<std::string> last_parts(const Model& model) {
 }  // namespace
 
 Result<std::string> parse_adapter_config(std::string_view json) {
-  WEFT_TRY_ASSIGN(const Json object, read_json(json, Fractions::allow));
+  WEFT_TRY_ASSIGN(const Json object, read_json(json, {.fractions = Fractions::allow}));
   ConfigFields config(object);
   for (const Fixed& fixed : kFixed) WEFT_TRY(config.fixed(fixed));
   double rank = 0, alpha = 0;

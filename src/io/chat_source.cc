@@ -14,6 +14,7 @@ namespace {
 constexpr const char *kTemplateFile = "chat_template.jinja", *kConfigFile = "tokenizer_config.json",
                      *kTemplateKey = "chat_template";
 constexpr size_t kMostBytes = size_t{16} << 20;
+constexpr size_t kMostValues = size_t{1} << 20;  // some for each added token
 constexpr size_t kDepth = 32;
 constexpr const char* kTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                    "pad_token", "cls_token", "mask_token"};
@@ -58,9 +59,7 @@ Result<std::optional<std::string>> read_template(const Json& config) {
 Result<Json> read_config(const std::string& path) {
   if (!path_exists(path)) return Json::object();
   WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
-  JsonLimits limits;
-  limits.fractions = Fractions::allow;
-  limits.depth = kDepth;
+  const JsonLimits limits{.fractions = Fractions::allow, .depth = kDepth, .values = kMostValues};
   return read_json(text, limits).within(path);
 }
 

@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kFormat = 1;
 constexpr uint64_t kMostRanks = 1 << 20;
 constexpr size_t kMostBytes = size_t{1} << 26;
+constexpr size_t kMostValues = size_t{1} << 20;  // at most five for each machine or link
 
 Status read_link(Fields& fields, ClusterLink& out) {
   if (fields.has("latency")) WEFT_TRY(fields.real("latency", out.latency));
@@ -219,7 +220,8 @@ ClusterLink Cluster::link(int64_t from, int64_t to) const {
 
 Result<Cluster> parse_cluster(std::string_view text) {
   Cluster out;
-  WEFT_TRY_ASSIGN(const Json root, read_json(text, Fractions::allow));
+  WEFT_TRY_ASSIGN(const Json root,
+                  read_json(text, {.fractions = Fractions::allow, .values = kMostValues}));
   WEFT_TRY(read_all(root, out));
   return out;
 }

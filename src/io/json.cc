@@ -20,27 +20,36 @@ std::string text_of(const T& value) {
 }  // namespace
 
 Json Json::object(std::initializer_list<std::pair<const char*, Json>> members) {
-  Json out(Kind::object);
-  for (const auto& [key, value] : members) out.members_.emplace(key, value);
+  Json out;
+  Object& object = out.value_.emplace<Object>();
+  for (const auto& [key, value] : members) object.emplace(key, value);
   return out;
 }
 
 const char* Json::type_name() const {
   constexpr const char* kNames[] = {"null",   "boolean", "number", "number",
                                     "number", "string",  "array",  "object"};
-  return kNames[static_cast<size_t>(kind_)];
+  return kNames[value_.index()];
+}
+
+double Json::number() const {
+  if (const auto* whole = std::get_if<uint64_t>(&value_)) return static_cast<double>(*whole);
+  if (const auto* integer = std::get_if<int64_t>(&value_)) return static_cast<double>(*integer);
+  return std::get<double>(value_);
 }
 
 // The text of a value without parts.
 std::string Json::scalar() const {
-  switch (kind_) {
-    case Kind::boolean: return text_of(boolean());
-    case Kind::whole: return text_of(whole_);
-    case Kind::integer: return text_of(static_cast<int64_t>(whole_));
-    case Kind::fraction: return text_of(fraction_);
-    case Kind::string: return text_of(text_);
-    default: return text_of(nullptr);
-  }
+  return std::visit(
+      [](const auto& value) {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, Array> || std::is_same_v<T, Object> ||
+                      std::is_same_v<T, std::monostate>)
+          return text_of(nullptr);
+        else
+          return text_of(value);
+      },
+      value_);
 }
 
 std::string Json::dump(int indent) const {

@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace weft {
@@ -20,40 +21,35 @@ class Json {
 
   Json() = default;  // null
   Json(std::nullptr_t) {}
-  Json(bool value) : kind_(Kind::boolean), whole_(value) {}
-  Json(double value) : kind_(Kind::fraction), fraction_(value) {}
+  Json(bool value) : value_(value) {}
+  Json(double value) : value_(value) {}
   template <typename T>
   requires std::is_integral_v<T> &&(!std::is_same_v<T, bool>)Json(T value)
-      : kind_(std::is_signed_v<T> ? Kind::integer : Kind::whole),
-        whole_(static_cast<uint64_t>(value)),
-        fraction_(static_cast<double>(value)) {}
-  Json(const char* text) : kind_(Kind::string), text_(text) {}
-  Json(std::string text) : kind_(Kind::string), text_(std::move(text)) {}
-  Json(const std::vector<std::string>& texts)
-      : kind_(Kind::array), items_(texts.begin(), texts.end()) {}
-  static Json array() { return Json(Kind::array); }
+      : value_(std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>(value)) {}
+  Json(const char* text) : value_(std::string(text)) {}
+  Json(std::string text) : value_(std::move(text)) {}
+  Json(const std::vector<std::string>& texts) : value_(Array(texts.begin(), texts.end())) {}
+  static Json array() { return Json(Array()); }
   static Json object(std::initializer_list<std::pair<const char*, Json>> members = {});
 
-  bool is_null() const { return kind_ == Kind::null; }
-  bool is_boolean() const { return kind_ == Kind::boolean; }
-  bool is_number_unsigned() const { return kind_ == Kind::whole; }
-  bool is_number() const {
-    return kind_ == Kind::whole || kind_ == Kind::integer || kind_ == Kind::fraction;
-  }
-  bool is_string() const { return kind_ == Kind::string; }
-  bool is_array() const { return kind_ == Kind::array; }
-  bool is_object() const { return kind_ == Kind::object; }
+  bool is_null() const { return is<std::monostate>(); }
+  bool is_boolean() const { return is<bool>(); }
+  bool is_number_unsigned() const { return is<uint64_t>(); }
+  bool is_number() const { return is<uint64_t>() || is<int64_t>() || is<double>(); }
+  bool is_string() const { return is<std::string>(); }
+  bool is_array() const { return is<Array>(); }
+  bool is_object() const { return is<Object>(); }
   const char* type_name() const;
 
   // Valid for values of this kind.
-  bool boolean() const { return whole_ != 0; }
-  uint64_t whole() const { return whole_; }
-  double number() const { return fraction_; }  // of any number
-  const std::string& text() const { return text_; }
-  const Array& items() const { return items_; }
-  Array& items() { return items_; }
-  const Object& members() const { return members_; }
-  Object& members() { return members_; }
+  bool boolean() const { return std::get<bool>(value_); }
+  uint64_t whole() const { return std::get<uint64_t>(value_); }
+  double number() const;  // of any number
+  const std::string& text() const { return std::get<std::string>(value_); }
+  const Array& items() const { return std::get<Array>(value_); }
+  Array& items() { return std::get<Array>(value_); }
+  const Object& members() const { return std::get<Object>(value_); }
+  Object& members() { return std::get<Object>(value_); }
 
   void push_back(Json value) { items().push_back(std::move(value)); }
   Json& operator[](const std::string& key) { return members()[key]; }
@@ -63,17 +59,16 @@ class Json {
   std::string dump(int indent = -1) const;
 
  private:
-  enum class Kind : uint8_t { null, boolean, whole, integer, fraction, string, array, object };
-  explicit Json(Kind kind) : kind_(kind) {}
+  explicit Json(Array items) : value_(std::move(items)) {}
+  template <typename T>
+  bool is() const {
+    return std::holds_alternative<T>(value_);
+  }
   std::string scalar() const;
   void print(std::string& out, int indent, int depth) const;
 
-  Kind kind_ = Kind::null;
-  uint64_t whole_ = 0;  // two's complement of an integer below 0
-  double fraction_ = 0;
-  std::string text_;
-  Array items_;
-  Object members_;
+  // An integer of a signed type is not a uint64_t, even if it is not below 0.
+  std::variant<std::monostate, bool, uint64_t, int64_t, double, std::string, Array, Object> value_;
 };
 
 }  // namespace weft

@@ -76,7 +76,7 @@ struct ModelText {
 }  // namespace
 
 Result<std::string> parse_model_config(std::string_view json) {
-  WEFT_TRY_ASSIGN(const Json object, read_json(json, Fractions::allow));
+  WEFT_TRY_ASSIGN(const Json object, read_json(json, {.fractions = Fractions::allow}));
   ConfigFields config(object);
   WEFT_TRY_ASSIGN(const Architecture* a, architecture_of(config));
   PresetKeys keys;
@@ -148,8 +148,8 @@ Result<std::string> print_model_config(std::string_view model, const ConfigFacts
     add(flag.field, value == "0" ? "false" : "true");
   }
   add("torch_dtype", facts.dtype == DType::bf16 ? R"("bfloat16")" : R"("float32")");
-  WEFT_TRY_ASSIGN(const Json source,
-                  read_json(facts.source.empty() ? "{}" : facts.source, Fractions::allow));
+  WEFT_TRY_ASSIGN(const Json source, read_json(facts.source.empty() ? "{}" : facts.source,
+                                               {.fractions = Fractions::allow}));
   for (const char* field : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     const auto value = source.members().find(field);
     if (value != source.members().end()) add(field, value->second.dump());

@@ -11,6 +11,8 @@ namespace weft {
 namespace {
 
 constexpr uint64_t kFormat = 1;
+// One for each rank and stage, and some for each group of parameters.
+constexpr size_t kMostValues = size_t{1} << 18;
 
 bool sound(const FileValues& values) {
   for (const auto& [name, value] : values)
@@ -88,7 +90,8 @@ Result<std::string> print_plan(const PlanFile& plan) {
 }
 
 Result<PlanFile> parse_plan(std::string_view text) {
-  WEFT_TRY_ASSIGN(const Json root, read_json(text, Fractions::allow));
+  WEFT_TRY_ASSIGN(const Json root,
+                  read_json(text, {.fractions = Fractions::allow, .values = kMostValues}));
   PlanFile out;
   Fields fields(root, "");
   WEFT_TRY(fields.format(kFormat));
@@ -103,8 +106,11 @@ Result<PlanFile> parse_plan(std::string_view text) {
   WEFT_TRY(read_values(Fields(*optimizer, ""), *optimizer, "'optimizer': ", out.optimizer));
   if (fields.has("groups")) {
     WEFT_TRY_ASSIGN(const Json* groups, fields.list("groups"));
-    for (const Json& group : groups->items())
+    for (const Json& group : groups->items()) {
+      if (!group.is_object())
+        return Status(Code::data, cat("'groups' expects objects, found ", group.type_name()));
       WEFT_TRY(read_values(Fields(group, ""), group, "'groups': ", out.groups.emplace_back()));
+    }
   }
   WEFT_TRY(read_values(fields, root, "", out.settings));
   return out;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kFormat = 1;
 constexpr size_t kMostBytes = size_t{1} << 28;
+constexpr size_t kMostValues = size_t{1} << 20;  // eight for each node
 
 Status read_node(const Json& value, size_t index, ProfileNode& out) {
   const std::string where = cat("node ", index, ": ");
@@ -68,7 +69,8 @@ Result<std::string> print_profile(const Profile& profile) {
 }
 
 Result<Profile> parse_profile(std::string_view text) {
-  WEFT_TRY_ASSIGN(const Json root, read_json(text, Fractions::allow));
+  WEFT_TRY_ASSIGN(const Json root,
+                  read_json(text, {.fractions = Fractions::allow, .values = kMostValues}));
   Profile out;
   Fields fields(root, "");
   WEFT_TRY(fields.format(kFormat));

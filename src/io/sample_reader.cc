@@ -24,6 +24,9 @@ Result<std::vector<ChatMessage>> messages_of(const Json& object) {
   std::vector<ChatMessage> out;
   for (const Json& item : list.items()) {
     const std::string where = cat(kMessages, "[", out.size(), "].");
+    if (!item.is_object())
+      return fault(
+          cat(kMessages, "[", out.size(), "] expects an object, found ", item.type_name()));
     ChatMessage& message = out.emplace_back();
     Fields fields(item, where);
     WEFT_TRY(fields.text(kRole, message.role));

@@ -135,10 +135,8 @@ Result<std::vector<int32_t>> end_tokens(const std::string& source) {
 }
 
 Result<std::vector<int32_t>> parse_end_tokens(std::string_view json) {
-  JsonLimits limits;
-  limits.fractions = Fractions::allow;
-  limits.depth = kDepth;
-  WEFT_TRY_ASSIGN(const Json object, read_json(json, limits));
+  WEFT_TRY_ASSIGN(const Json object,
+                  read_json(json, {.fractions = Fractions::allow, .depth = kDepth}));
   std::vector<int32_t> out;
   const auto at = object.members().find("eos_token_id");
   if (at == object.members().end() || at->second.is_null()) return out;

@@ -112,10 +112,6 @@ class StrictBuilder {
 
 }  // namespace
 
-Result<Json> read_json(std::string_view text, Fractions fractions) {
-  return read_json(text, JsonLimits{fractions, 5, SIZE_MAX, "", {}});
-}
-
 Result<Json> read_json(std::string_view text, const JsonLimits& limits) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == text.npos) return fault("is empty, expected a JSON object");

@@ -15,8 +15,6 @@
 namespace weft {
 
 enum class Fractions : uint8_t { refuse, allow };
-// One object, at most five levels deep.
-Result<Json> read_json(std::string_view text, Fractions fractions = Fractions::refuse);
 
 // Receives the content of a large object or array, value by value, instead of the tree. The tree
 // has an empty one. `key` is that of the nearest object; duplicate keys are left to it.
@@ -31,12 +29,13 @@ class JsonPart {
 struct JsonLimits {
   Fractions fractions = Fractions::refuse;
   size_t depth = 5;
-  size_t values = SIZE_MAX;  // in the tree
+  size_t values = size_t{1} << 16;  // in the tree, where each takes about 60 bytes
   // The object at this key of the root has large members.
-  std::string parent;
-  std::map<std::string, JsonPart*> parts;
+  std::string parent = {};
+  std::map<std::string, JsonPart*> parts = {};
 };
-Result<Json> read_json(std::string_view text, const JsonLimits& limits);
+// One object.
+Result<Json> read_json(std::string_view text, const JsonLimits& limits = {});
 
 // Reads the known keys of an object one by one; the remaining keys are unknown.
 class Fields {

@@ -14,6 +14,7 @@ namespace weft {
 namespace {
 
 constexpr size_t kMostConfigBytes = size_t{1} << 20, kMostIndexBytes = size_t{1} << 26;
+constexpr size_t kMostIndexValues = size_t{1} << 20;  // one for each tensor
 constexpr const char *kSingle = "model.safetensors", *kPickled = "pytorch_model.bin";
 
 void list_tensors(Weights& out) {
@@ -96,7 +97,8 @@ Result<Weights> open_weights(const std::string& path) {
 }
 
 Result<std::map<std::string, std::string>> parse_weights_index(std::string_view json) {
-  WEFT_TRY_ASSIGN(const Json object, read_json(json, Fractions::allow));
+  WEFT_TRY_ASSIGN(const Json object,
+                  read_json(json, {.fractions = Fractions::allow, .values = kMostIndexValues}));
   Fields fields(object, "");
   std::map<std::string, std::string> out;
   WEFT_TRY(fields.texts("weight_map", out));

@@ -6,7 +6,13 @@
 #include <random>
 
 #include "files.h"
+#include "io/cluster.h"
+#include "io/json.h"
+#include "io/manifest.h"
+#include "io/plan_file.h"
+#include "io/profile.h"
 #include "io/safetensors.h"
+#include "io/tokenizer_json.h"
 
 namespace weft {
 namespace {
@@ -241,6 +247,26 @@ TEST(HostileLimits, TheHeaderMayBeAsLongAsTheFormatAllows) {
   ASSERT_TRUE(fine(count(most).status()));
   EXPECT_EQ(count(most).value(), 100'000'000u);
   EXPECT_TRUE(says(count(more).status(), {"expected 2 to 100000000"}));
+}
+
+// Each value takes memory, so each format has a limit of them.
+TEST(HostileLimits, ValuesOfJsonAreCounted) {
+  EXPECT_LE(sizeof(Json), 64u);
+  std::string text = R"({"format":1,"cuts":[0)";
+  for (int i = 0; i < 1 << 20; ++i) text += ",0";
+  text += "]}";
+  EXPECT_TRUE(says(parse_cluster(text).status(), {"has more than 1048576 values"}));
+  EXPECT_TRUE(says(parse_manifest(text).status(), {"has more than 1048576 values"}));
+  EXPECT_TRUE(says(parse_plan(text).status(), {"has more than 262144 values"}));
+  EXPECT_TRUE(says(parse_profile(text).status(), {"has more than 1048576 values"}));
+  EXPECT_TRUE(says(parse_tokenizer(text).status(), {"has more than 1048576 values"}));
+}
+
+TEST(HostilePlan, AGroupIsAnObject) {
+  EXPECT_TRUE(says(parse_plan(R"({"format":1,"weft":"","rows":[],"cuts":[],"optimizer":{},)"
+                              R"("model_hash":"00000000000000000000000000000000","groups":[1]})")
+                       .status(),
+                   {"'groups' expects objects, found number"}));
 }
 
 // A file with a few bytes changed, removed or doubled is refused, or says exactly what the bytes
