@@ -39,11 +39,11 @@ Result<Value> range(const Arguments& arguments, Budget& budget) {
   return Value::sequence(std::move(out));
 }
 
-Result<Value> make_dict(const Arguments& arguments) {
+Result<Value> make_dict(const Arguments& arguments, Budget& budget) {
   if (!arguments.positional.empty()) return fault("'dict' expects arguments with names");
   Pairs pairs;
   for (const auto& [name, value] : arguments.named) pairs.emplace_back(Value(name), value);
-  return Value::dict(std::move(pairs));
+  return Value::dict(std::move(pairs), budget);
 }
 
 Status raise(const Arguments& arguments) {
@@ -70,7 +70,7 @@ Result<Value> Interpreter::evaluate_call(const Expression& expression) {
     }
     if (object.is(Kind::loop) && (callee.name == "cycle" || callee.name == "changed"))
       return fault(cat("'loop.", callee.name, "' is not supported"));
-    WEFT_TRY_ASSIGN(const Value value, attribute(object, callee.name));
+    WEFT_TRY_ASSIGN(const Value value, attribute(object, callee.name, budget_));
     if (!value.is(Kind::macro)) return mismatch("a function", value);
     WEFT_TRY_ASSIGN(const Arguments arguments, evaluate_arguments(expression.arguments));
     return call_macro(value.macro(), arguments);
@@ -90,7 +90,7 @@ Result<Value> Interpreter::call_global(const std::string& name, const Arguments&
   if (name == "raise_exception") return raise(arguments);
   if (name == "range") return range(arguments, budget_);
   if (name == "namespace") return make_namespace(arguments);
-  if (name == "dict") return make_dict(arguments);
+  if (name == "dict") return make_dict(arguments, budget_);
   if (name == "strftime_now" && now_) {
     WEFT_TRY_ASSIGN(const BoundArguments bound, BoundArguments::bind(name, arguments, {"format"}));
     if (!bound.has(0) || !bound[0]->is(Kind::text)) return fault("'strftime_now' expects a format");

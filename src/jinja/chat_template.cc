@@ -31,11 +31,13 @@ Status check_text(const std::string& text, const std::string& what) {
 
 Result<jinja::Value> value_of(std::span<const ChatMessage> messages) {
   jinja::Items items;
+  jinja::Budget unlimited(0, UINT64_MAX);  // the keys are not those of a template
   for (const ChatMessage& message : messages) {
     WEFT_TRY(check_text(message.role, cat("message ", items.size(), ": the role")));
     WEFT_TRY(check_text(message.content, cat("message ", items.size(), ": the content")));
-    WEFT_TRY_ASSIGN(jinja::Value item,
-                    jinja::Value::dict({{"role", message.role}, {"content", message.content}}));
+    WEFT_TRY_ASSIGN(
+        jinja::Value item,
+        jinja::Value::dict({{"role", message.role}, {"content", message.content}}, unlimited));
     items.push_back(std::move(item));
   }
   return jinja::Value::sequence(std::move(items));

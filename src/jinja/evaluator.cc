@@ -35,9 +35,7 @@ Result<Value> Interpreter::evaluate_kind(const Expression& expression) {
   }
   WEFT_TRY_ASSIGN(const Value value, evaluate(*expression.parts[0]));
   switch (expression.kind) {
-    case Expression::Kind::attribute:
-      if (value.is(Kind::dict)) WEFT_TRY(budget_.spend(value.pairs().size()));
-      return attribute(value, expression.name);
+    case Expression::Kind::attribute: return attribute(value, expression.name, budget_);
     case Expression::Kind::negation: return Value(!value.truth());
     case Expression::Kind::negative: return negated(value);
     case Expression::Kind::positive:
@@ -77,8 +75,7 @@ Result<Value> Interpreter::evaluate_dict(const Expression& expression) {
     WEFT_TRY(budget_.spend(key.bytes()));
     pairs.emplace_back(std::move(key), std::move(value));
   }
-  WEFT_TRY(budget_.spend(pairs.size() * pairs.size()));
-  return Value::dict(std::move(pairs));
+  return Value::dict(std::move(pairs), budget_);
 }
 
 Result<Value> Interpreter::evaluate_item(const Expression& expression) {

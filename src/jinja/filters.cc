@@ -94,7 +94,7 @@ Result<Value> change_text(const Value& value, const Arguments& arguments, Budget
 Result<Value> lower_text(const std::string& text) { return Value(lower_case(text)); }
 Result<Value> same_text(const std::string& text) { return Value(text); }
 
-Result<Value> attribute_of(const Value& value, const Value& path) {
+Result<Value> attribute_of(const Value& value, const Value& path, Budget& budget) {
   if (path.is_whole()) {
     const bool inside = value.is_sequence() && path.whole() >= 0 &&
                         static_cast<uint64_t>(path.whole()) < value.items().size();
@@ -107,7 +107,10 @@ Result<Value> attribute_of(const Value& value, const Value& path) {
     const std::string_view name = rest.substr(0, rest.find('.'));
     rest.remove_prefix(std::min(rest.size(), name.size() + 1));
     if (out.is(Kind::undefined)) return mismatch("a dict", out);
-    const Value* found = out.is(Kind::dict) ? out.find_name(name) : nullptr;
+    const Value* found = nullptr;
+    if (out.is(Kind::dict)) {
+      WEFT_TRY_ASSIGN(found, out.find(Value(name), budget));
+    }
     const Value next = found != nullptr ? *found : Value::undefined(shown(name));
     out = next;
   }
@@ -127,7 +130,7 @@ Result<Value> join(const Value& value, const Arguments& arguments, Budget& budge
     if (&item != &items->items[0]) out += separator;
     Value part = item;
     if (bound.has(1)) {
-      WEFT_TRY_ASSIGN(part, attribute_of(item, *bound[1]));
+      WEFT_TRY_ASSIGN(part, attribute_of(item, *bound[1], budget));
     }
     WEFT_TRY(budget.spend(separator.size()));
     WEFT_TRY_ASSIGN(const std::string text, spent_text(part, budget));
@@ -238,7 +241,7 @@ Result<Value> map(const Value& value, const Arguments& arguments, Budget& budget
                     BoundArguments::bind("map", arguments, {"attribute", "default"}));
     if (!bound.has(0)) return fault("'map' expects a filter or an attribute");
     for (const Value& item : list->items) {
-      WEFT_TRY_ASSIGN(Value found, attribute_of(item, *bound[0]));
+      WEFT_TRY_ASSIGN(Value found, attribute_of(item, *bound[0], budget));
       const bool missing = found.is(Kind::undefined) && bound.has(1);
       out.push_back(missing ? *bound[1] : std::move(found));
     }
@@ -274,7 +277,7 @@ Result<Value> filtered(const Value& value, const Arguments& arguments, Budget& b
     WEFT_TRY(budget.step());
     Value tested = item;
     if (by_attribute) {
-      WEFT_TRY_ASSIGN(tested, attribute_of(item, arguments.positional[0]));
+      WEFT_TRY_ASSIGN(tested, attribute_of(item, arguments.positional[0], budget));
     }
     bool passes = tested.truth();
     if (tests) {

@@ -113,7 +113,7 @@ Result<Value> arithmetic(const std::string& symbol, const Value& a, const Value&
 Result<bool> compared(const std::string& symbol, const Value& a, const Value& b, Budget& budget);
 Result<Value> negated(const Value& value);
 // value.name, which is not called.
-Result<Value> attribute(const Value& value, const std::string& name);
+Result<Value> attribute(const Value& value, const std::string& name, Budget& budget);
 // value[key]
 Result<Value> item(const Value& value, const Value& key, Budget& budget);
 // value[begin:end:step], where each of the three may be none.

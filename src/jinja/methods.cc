@@ -179,7 +179,7 @@ Result<Value> call_dict(const Value& dict, std::string_view name, const Argument
     WEFT_TRY_ASSIGN(const BoundArguments bound,
                     BoundArguments::bind("get", arguments, {"key", "default"}));
     if (!bound.has(0)) return fault("'get' expects a key");
-    const Value* found = dict.find(*bound[0]);
+    WEFT_TRY_ASSIGN(const Value* found, dict.find(*bound[0], budget));
     if (found != nullptr) return *found;
     return bound.has(1) ? *bound[1] : Value();
   }

@@ -120,18 +120,16 @@ Result<Value> arithmetic(const std::string& symbol, const Value& a, const Value&
 
 Result<bool> compared(const std::string& symbol, const Value& a, const Value& b, Budget& budget) {
   if (symbol == "in" || symbol == "not in") {
-    const uint64_t items = b.is_sequence() ? b.items().size() : 0;
-    if (items > 0 && a.bytes() > (uint64_t{1} << 40) / items) return out_of_range();
-    WEFT_TRY(budget.spend(b.is(Kind::text) ? b.bytes() : items * a.bytes()));
-    WEFT_TRY_ASSIGN(const bool found, contains(b, a));
+    WEFT_TRY_ASSIGN(const bool found, contains(b, a, budget));
     return found == (symbol == "in");
   }
-  WEFT_TRY(budget.spend(std::min(a.bytes(), b.bytes())));
-  if (symbol == "==") return equal(a, b);
-  if (symbol == "!=") return !equal(a, b);
-  if (symbol == "<") return less(a, b);
-  if (symbol == ">") return less(b, a);
-  WEFT_TRY_ASSIGN(const bool outside, symbol == "<=" ? less(b, a) : less(a, b));
+  if (symbol == "==" || symbol == "!=") {
+    WEFT_TRY_ASSIGN(const bool same, equal(a, b, budget));
+    return same == (symbol == "==");
+  }
+  if (symbol == "<") return less(a, b, budget);
+  if (symbol == ">") return less(b, a, budget);
+  WEFT_TRY_ASSIGN(const bool outside, symbol == "<=" ? less(b, a, budget) : less(a, b, budget));
   return !outside;
 }
 
@@ -141,14 +139,14 @@ Result<Value> negated(const Value& value) {
   return mismatch("a number", value);
 }
 
-Result<Value> attribute(const Value& value, const std::string& name) {
+Result<Value> attribute(const Value& value, const std::string& name, Budget& budget) {
   if (value.is(Kind::undefined)) return mismatch("a value", value);
   if (is_method(value, name))
     return fault(cat("the method ", shown(name), " of ", value.type(), " can only be called"));
   const Value* found = nullptr;
   if (value.is(Kind::loop)) return loop_attribute(value.loop(), name);
   if (value.is(Kind::dict)) {
-    found = value.find_name(name);
+    WEFT_TRY_ASSIGN(found, value.find(Value(name), budget));
   } else if (value.is(Kind::name_space)) {
     const auto at = value.name_space().find(name);
     found = at == value.name_space().end() ? nullptr : &at->second;
@@ -162,14 +160,13 @@ Result<Value> attribute(const Value& value, const std::string& name) {
 Result<Value> item(const Value& value, const Value& key, Budget& budget) {
   if (value.is(Kind::undefined)) return mismatch("a value", value);
   if (value.is(Kind::dict) && !key.is(Kind::list) && !key.is(Kind::dict)) {
-    WEFT_TRY(budget.spend(value.pairs().size()));
-    const Value* found = value.find(key);
+    WEFT_TRY_ASSIGN(const Value* found, value.find(key, budget));
     if (found != nullptr) return *found;
   }
   if (key.is(Kind::text)) {
     if (key.text().starts_with("__"))
       return fault(cat("the attribute ", shown(key.text()), " is not allowed"));
-    return attribute(value, key.text());
+    return attribute(value, key.text(), budget);
   }
   if (!key.is_whole()) return no_item(value);
   const auto place = [&](size_t size) {

@@ -11,7 +11,7 @@ namespace {
 struct Named {
   std::string_view name;
   bool has_argument;
-  Result<bool> (*test)(const Value& value, const Value& argument);
+  Result<bool> (*test)(const Value& value, const Value& argument, Budget& budget);
 };
 
 bool is_iterable(const Value& value) {
@@ -31,68 +31,76 @@ Result<int64_t> whole_of(const Value& value) {
 
 constexpr Named kTests[] = {
     {"boolean", false,
-     [](const Value& x, const Value&) -> Result<bool> { return x.is(Kind::boolean); }},
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return x.is(Kind::boolean); }},
     {"callable", false,
-     [](const Value& x, const Value&) -> Result<bool> { return x.is(Kind::macro); }},
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return x.is(Kind::macro); }},
     {"defined", false,
-     [](const Value& x, const Value&) -> Result<bool> { return !x.is(Kind::undefined); }},
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return !x.is(Kind::undefined); }},
     {"divisibleby", true,
-     [](const Value& x, const Value& y) -> Result<bool> {
+     [](const Value& x, const Value& y, Budget&) -> Result<bool> {
        WEFT_TRY_ASSIGN(const int64_t number, whole_of(x));
        WEFT_TRY_ASSIGN(const int64_t divisor, whole_of(y));
        if (divisor == 0) return fault("division by 0");
        return divisor == -1 || number % divisor == 0;
      }},
-    {"eq", true, [](const Value& x, const Value& y) -> Result<bool> { return equal(x, y); }},
-    {"==", true, [](const Value& x, const Value& y) -> Result<bool> { return equal(x, y); }},
-    {"equalto", true, [](const Value& x, const Value& y) -> Result<bool> { return equal(x, y); }},
+    {"eq", true, equal},
+    {"==", true, equal},
+    {"equalto", true, equal},
     {"even", false,
-     [](const Value& x, const Value&) -> Result<bool> {
+     [](const Value& x, const Value&, Budget&) -> Result<bool> {
        WEFT_TRY_ASSIGN(const int64_t number, whole_of(x));
        return number % 2 == 0;
      }},
     {"false", false,
-     [](const Value& x, const Value&) -> Result<bool> {
+     [](const Value& x, const Value&, Budget&) -> Result<bool> {
        return x.is(Kind::boolean) && !x.boolean();
      }},
-    {"float", false, [](const Value& x, const Value&) -> Result<bool> { return x.is(Kind::real); }},
+    {"float", false,
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return x.is(Kind::real); }},
     {"ge", true,
-     [](const Value& x, const Value& y) -> Result<bool> {
-       WEFT_TRY_ASSIGN(const bool below, less(x, y));
+     [](const Value& x, const Value& y, Budget& budget) -> Result<bool> {
+       WEFT_TRY_ASSIGN(const bool below, less(x, y, budget));
        return !below;
      }},
-    {"gt", true, [](const Value& x, const Value& y) { return less(y, x); }},
-    {"in", true, [](const Value& x, const Value& y) { return contains(y, x); }},
+    {"gt", true, [](const Value& x, const Value& y, Budget& budget) { return less(y, x, budget); }},
+    {"in", true,
+     [](const Value& x, const Value& y, Budget& budget) { return contains(y, x, budget); }},
     {"integer", false,
-     [](const Value& x, const Value&) -> Result<bool> { return x.is(Kind::integer); }},
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return x.is(Kind::integer); }},
     {"iterable", false,
-     [](const Value& x, const Value&) -> Result<bool> { return is_iterable(x); }},
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return is_iterable(x); }},
     {"le", true,
-     [](const Value& x, const Value& y) -> Result<bool> {
-       WEFT_TRY_ASSIGN(const bool above, less(y, x));
+     [](const Value& x, const Value& y, Budget& budget) -> Result<bool> {
+       WEFT_TRY_ASSIGN(const bool above, less(y, x, budget));
        return !above;
      }},
-    {"lt", true, [](const Value& x, const Value& y) { return less(x, y); }},
+    {"lt", true, less},
     {"mapping", false,
-     [](const Value& x, const Value&) -> Result<bool> { return x.is(Kind::dict); }},
-    {"ne", true, [](const Value& x, const Value& y) -> Result<bool> { return !equal(x, y); }},
-    {"none", false, [](const Value& x, const Value&) -> Result<bool> { return x.is(Kind::none); }},
-    {"number", false, [](const Value& x, const Value&) -> Result<bool> { return x.is_number(); }},
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return x.is(Kind::dict); }},
+    {"ne", true,
+     [](const Value& x, const Value& y, Budget& budget) -> Result<bool> {
+       WEFT_TRY_ASSIGN(const bool same, equal(x, y, budget));
+       return !same;
+     }},
+    {"none", false,
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return x.is(Kind::none); }},
+    {"number", false,
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return x.is_number(); }},
     {"odd", false,
-     [](const Value& x, const Value&) -> Result<bool> {
+     [](const Value& x, const Value&, Budget&) -> Result<bool> {
        WEFT_TRY_ASSIGN(const int64_t number, whole_of(x));
        return number % 2 != 0;
      }},
     {"sequence", false,
-     [](const Value& x, const Value&) -> Result<bool> { return is_sequence(x); }},
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return is_sequence(x); }},
     {"string", false,
-     [](const Value& x, const Value&) -> Result<bool> { return x.is(Kind::text); }},
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return x.is(Kind::text); }},
     {"true", false,
-     [](const Value& x, const Value&) -> Result<bool> {
+     [](const Value& x, const Value&, Budget&) -> Result<bool> {
        return x.is(Kind::boolean) && x.boolean();
      }},
     {"undefined", false,
-     [](const Value& x, const Value&) -> Result<bool> { return x.is(Kind::undefined); }},
+     [](const Value& x, const Value&, Budget&) -> Result<bool> { return x.is(Kind::undefined); }},
 };
 
 const Named* find_test(std::string_view name) {
@@ -112,10 +120,8 @@ Result<bool> apply_test(std::string_view name, const Value& value, const Argumen
   if (arguments.positional.size() != expected || !arguments.named.empty())
     return fault(cat("the test ", shown(name), " expects ", expected, " arguments, has ",
                      arguments.positional.size() + arguments.named.size()));
-  if (!test.has_argument) return test.test(value, Value());
-  const Value& argument = arguments.positional[0];
-  WEFT_TRY(budget.spend(std::max(value.bytes(), argument.bytes())));
-  return test.test(value, argument);
+  if (!test.has_argument) return test.test(value, Value(), budget);
+  return test.test(value, arguments.positional[0], budget);
 }
 
 }  // namespace weft::jinja

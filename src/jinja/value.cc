@@ -22,6 +22,38 @@ bool is_hashable(const Value& key) {
   return std::all_of(key.items().begin(), key.items().end(), is_hashable);
 }
 
+// The place of the pair with this key, or the number of pairs.
+Result<size_t> place_of(const Value& key, const Pairs& pairs, Budget& budget) {
+  WEFT_TRY(budget.spend(pairs.size()));
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    WEFT_TRY_ASSIGN(const bool same, equal(pairs[i].first, key, budget));
+    if (same) return i;
+  }
+  return pairs.size();
+}
+
+// The first place at which the items of two lists differ, or the size of the shorter list.
+Result<size_t> first_difference(const Items& a, const Items& b, Budget& budget) {
+  const size_t n = std::min(a.size(), b.size());
+  for (size_t i = 0; i < n; ++i) {
+    WEFT_TRY(budget.spend(kValueBytes));
+    WEFT_TRY_ASSIGN(const bool same, equal(a[i], b[i], budget));
+    if (!same) return i;
+  }
+  return n;
+}
+
+Result<bool> equal_pairs(const Value& a, const Value& b, Budget& budget) {
+  if (a.pairs().size() != b.pairs().size()) return false;
+  for (const auto& [key, value] : a.pairs()) {
+    WEFT_TRY_ASSIGN(const Value* other, b.find(key, budget));
+    if (other == nullptr) return false;
+    WEFT_TRY_ASSIGN(const bool same, equal(value, *other, budget));
+    if (!same) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Status fault(std::string_view text) { return Status(Code::data, std::string(text)); }
@@ -53,7 +85,7 @@ Result<Value> Value::sequence(Items items, Kind kind) {
   return out;
 }
 
-Result<Value> Value::dict(Pairs pairs) {
+Result<Value> Value::dict(Pairs pairs, Budget& budget) {
   if (pairs.size() > kMostKeys)
     return fault(cat("a dict has ", pairs.size(), " keys, the limit is ", kMostKeys));
   Dict data{{}, 1, kValueBytes};
@@ -61,10 +93,9 @@ Result<Value> Value::dict(Pairs pairs) {
     if (!is_hashable(key)) return mismatch("a key of a dict", key);
     data.depth = std::max({data.depth, key.depth() + 1, value.depth() + 1});
     data.bytes = std::min(data.bytes + key.bytes() + value.bytes(), kMostBytes);
-    const auto same = [&wanted = key](const auto& other) { return equal(other.first, wanted); };
-    const auto at = std::find_if(data.pairs.begin(), data.pairs.end(), same);
-    if (at != data.pairs.end())
-      at->second = std::move(value);
+    WEFT_TRY_ASSIGN(const size_t at, place_of(key, data.pairs, budget));
+    if (at < data.pairs.size())
+      data.pairs[at].second = std::move(value);
     else
       data.pairs.emplace_back(std::move(key), std::move(value));
   }
@@ -80,18 +111,9 @@ std::shared_ptr<const Sequence> Value::sequence_data() const {
   return std::static_pointer_cast<const Sequence>(shared_);
 }
 
-const Value* Value::find(const Value& key) const {
-  const auto same = [&](const auto& pair) { return equal(pair.first, key); };
-  const auto at = std::find_if(pairs().begin(), pairs().end(), same);
-  return at == pairs().end() ? nullptr : &at->second;
-}
-
-const Value* Value::find_name(std::string_view key) const {
-  const auto same = [&](const auto& pair) {
-    return pair.first.is(Kind::text) && pair.first.text() == key;
-  };
-  const auto at = std::find_if(pairs().begin(), pairs().end(), same);
-  return at == pairs().end() ? nullptr : &at->second;
+Result<const Value*> Value::find(const Value& key, Budget& budget) const {
+  WEFT_TRY_ASSIGN(const size_t at, place_of(key, pairs(), budget));
+  return at < pairs().size() ? &pairs()[at].second : nullptr;
 }
 
 bool Value::truth() const {
@@ -155,23 +177,23 @@ std::string_view Value::type() const {
   return "";
 }
 
-bool equal(const Value& a, const Value& b) {
+Result<bool> equal(const Value& a, const Value& b, Budget& budget) {
   if (a.is_number() && b.is_number())
     return a.is_whole() && b.is_whole() ? a.whole() == b.whole() : a.number() == b.number();
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
-    case Kind::text: return a.text() == b.text();
+    case Kind::text:
+      if (a.text().size() != b.text().size()) return false;
+      WEFT_TRY(budget.spend(a.text().size()));
+      return a.text() == b.text();
     case Kind::list:
-    case Kind::tuple:
-      return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(),
-                        equal);
+    case Kind::tuple: {
+      if (a.items().size() != b.items().size()) return false;
+      WEFT_TRY_ASSIGN(const size_t at, first_difference(a.items(), b.items(), budget));
+      return at == a.items().size();
+    }
     case Kind::generator: return &a.items() == &b.items();
-    case Kind::dict:
-      return a.pairs().size() == b.pairs().size() &&
-             std::all_of(a.pairs().begin(), a.pairs().end(), [&](const auto& pair) {
-               const Value* other = b.find(pair.first);
-               return other != nullptr && equal(pair.second, *other);
-             });
+    case Kind::dict: return equal_pairs(a, b, budget);
     case Kind::name_space: return &a.name_space() == &b.name_space();
     case Kind::loop: return &a.loop() == &b.loop();
     case Kind::macro: return &a.macro() == &b.macro();
@@ -179,34 +201,44 @@ bool equal(const Value& a, const Value& b) {
   }
 }
 
-Result<bool> less(const Value& a, const Value& b) {
+Result<bool> less(const Value& a, const Value& b, Budget& budget) {
   if (a.is_whole() && b.is_whole()) return a.whole() < b.whole();
   if (a.is_number() && b.is_number()) return a.number() < b.number();
-  if (a.is(Kind::text) && b.is(Kind::text)) return a.text() < b.text();
+  if (a.is(Kind::text) && b.is(Kind::text)) {
+    WEFT_TRY(budget.spend(std::min(a.text().size(), b.text().size())));
+    return a.text() < b.text();
+  }
   if ((a.is(Kind::list) && b.is(Kind::list)) || (a.is(Kind::tuple) && b.is(Kind::tuple))) {
-    const size_t n = std::min(a.items().size(), b.items().size());
-    for (size_t i = 0; i < n; ++i)
-      if (!equal(a.items()[i], b.items()[i])) return less(a.items()[i], b.items()[i]);
+    WEFT_TRY_ASSIGN(const size_t at, first_difference(a.items(), b.items(), budget));
+    if (at < std::min(a.items().size(), b.items().size()))
+      return less(a.items()[at], b.items()[at], budget);
     return a.items().size() < b.items().size();
   }
   if (a.is(Kind::undefined)) return mismatch("a value to compare", a);
   return mismatch(cat("a value to compare with ", a.type()), b);
 }
 
-Result<bool> contains(const Value& container, const Value& item) {
+Result<bool> contains(const Value& container, const Value& item, Budget& budget) {
   switch (container.kind()) {
     case Kind::undefined: return false;
     case Kind::text:
       if (!item.is(Kind::text)) return mismatch("a text, because 'in' searches a text", item);
+      WEFT_TRY(budget.spend(container.bytes()));
       return container.text().find(item.text()) != std::string::npos;
-    case Kind::dict:
+    case Kind::dict: {
       if (!is_hashable(item)) return mismatch("a key of a dict", item);
-      return container.find(item) != nullptr;
+      WEFT_TRY_ASSIGN(const Value* found, container.find(item, budget));
+      return found != nullptr;
+    }
     case Kind::list:
     case Kind::tuple:
     case Kind::generator:
-      return std::any_of(container.items().begin(), container.items().end(),
-                         [&](const Value& other) { return equal(other, item); });
+      for (const Value& other : container.items()) {
+        WEFT_TRY(budget.spend(kValueBytes));
+        WEFT_TRY_ASSIGN(const bool same, equal(other, item, budget));
+        if (same) return true;
+      }
+      return false;
     default: return mismatch("a text, a list or a dict after 'in'", container);
   }
 }

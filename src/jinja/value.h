@@ -84,7 +84,7 @@ class Value {
   // A list, tuple or generator. Fails if it has too many levels.
   static Result<Value> sequence(Items items, Kind kind = Kind::list);
   // A later value of an equal key replaces an earlier one. Fails for a key that Python cannot hash.
-  static Result<Value> dict(Pairs pairs);
+  static Result<Value> dict(Pairs pairs, Budget& budget);
 
   Kind kind() const { return kind_; }
   bool is(Kind kind) const { return kind_ == kind; }
@@ -110,8 +110,7 @@ class Value {
   const Macro& macro() const { return *macro_; }
 
   // The value of a key of a dict, or null.
-  const Value* find(const Value& key) const;
-  const Value* find_name(std::string_view key) const;
+  Result<const Value*> find(const Value& key, Budget& budget) const;
 
   bool truth() const;
   uint64_t bytes() const;  // about the memory it takes, also where values share it
@@ -136,12 +135,13 @@ class Value {
   std::shared_ptr<const void> shared_;  // a text, Sequence, Dict or Loop
 };
 
+// The time of a comparison is in proportion to what it takes from the budget.
 // Python's ==.
-bool equal(const Value& a, const Value& b);
+Result<bool> equal(const Value& a, const Value& b, Budget& budget);
 // Python's <. Fails for values that have no order.
-Result<bool> less(const Value& a, const Value& b);
+Result<bool> less(const Value& a, const Value& b, Budget& budget);
 // Python's `item in container`.
-Result<bool> contains(const Value& container, const Value& item);
+Result<bool> contains(const Value& container, const Value& item, Budget& budget);
 // The items that a `for` iterates over: also the characters of a text and the keys of a dict.
 Result<std::shared_ptr<const Sequence>> iterated(const Value& value, Budget& budget);
 // len() of a text, a list, a dict or an undefined value.

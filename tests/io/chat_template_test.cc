@@ -119,6 +119,9 @@ TEST(ChatTemplate, AHostileTemplateEndsWithAnError) {
   const std::string kSteps = "line 1: the template takes too many steps",
                     kBytes = "line 1: the template makes too much text",
                     kLevels = "nested more than ";
+  const std::string kTwins =
+      "{% set m = namespace(a=(1, 2), b=(1, 3)) %}{% for i in range(17) %}"
+      "{% set m.b = m.a + m.b %}{% set m.a = m.a + m.a %}{% endfor %}{% set d = {m.a: 1} %}";
   const std::pair<std::string, std::string> hostile[] = {
       {"{% set l = range(9999) | list %}{% for a in l %}{% for b in l %}{% endfor %}{% endfor %}",
        kSteps},
@@ -141,6 +144,10 @@ TEST(ChatTemplate, AHostileTemplateEndsWithAnError) {
       {"{% set n = namespace(a=range(99999)|list) %}{% for i in range(60) %}{% set n.a = [n.a] %}"
        "{% endfor %}{{ n.a | tojson(indent=64) }}",
        kBytes},
+      // Two tuples of 2^18 values that differ in the last one.
+      {kTwins + "{% for i in range(99) %}{{ d[m.b] }}{% endfor %}", kBytes},
+      {kTwins + "{% for i in range(99) %}{{ m.b in d }}{% endfor %}", kBytes},
+      {kTwins + "{% for i in range(99) %}{{ d.get(m.b) }}{% endfor %}", kBytes},
       {"{{ 'a' | map(" + times("'map', ", 100000) + "'list') | list }}", "'map' expects"},
   };
   for (const auto& [source, expected] : hostile)
