@@ -40,6 +40,7 @@ Outcome TextGenerator::read_prompt(const std::string& prompt) {
             "prompt " + std::to_string(texts_.size()) + " is empty, expected at least one token",
             ""};
   begun_.push_back(text.size());
+  searches_.emplace_back(tokenizer_.get(), options_.stops);
   return {};
 }
 
@@ -163,9 +164,11 @@ Outcome TextGenerator::begin(size_t i) {
 
 Outcome TextGenerator::take(const weft_token& token) {
   const size_t i = text_by_.at(token.sequence);
-  if (token.end != WEFT_SEQUENCE_STOP) texts_[i].push_back(token.token);
+  const bool made = token.end != WEFT_SEQUENCE_STOP;
+  if (made) texts_[i].push_back(token.token);
   if (i == 0) stream();
-  const bool stopped = stops(i);
+  bool stopped = false;
+  if (made) CLI_TRY(stops(i, stopped));
   if (token.end || stopped) text_by_.erase(token.sequence);
   weft_error err = sized<weft_error>();
   if (stopped && !token.end)
@@ -175,12 +178,13 @@ Outcome TextGenerator::take(const weft_token& token) {
 
 // Whether the last token completed a string of --stop. A token of a tokenizer may go on after it;
 // an id is whole.
-bool TextGenerator::stops(size_t i) const {
-  if (options_.stops.empty()) return false;
-  const std::string text = text_of(added(i));
-  return std::any_of(options_.stops.begin(), options_.stops.end(), [&](const std::string& stop) {
-    return tokenizer_ ? text.find(stop) != text.npos : text.ends_with(stop);
+Outcome TextGenerator::stops(size_t i, bool& found) {
+  if (tokenizer_) return searches_[i].add(texts_[i].back(), found);
+  const std::span<const int32_t> tokens = added(i);
+  found = std::any_of(options_.stops.begin(), options_.stops.end(), [&](const std::string& stop) {
+    return text_of(tokens.last(std::min(tokens.size(), stop.size()))).ends_with(stop);
   });
+  return {};
 }
 
 // Prints what has been added to the first text, up to its last complete character. The other texts
@@ -237,6 +241,7 @@ Outcome TextGenerator::answer(const std::string& question) {
   prompts_.clear();
   texts_.clear();
   begun_.clear();
+  searches_.clear();
   printed_ = streamed_ = 0;
   CLI_TRY(read_prompt(question));
   if (begun_[0] >= context_)

@@ -10,6 +10,7 @@
 #include "cli/conversation.h"
 #include "cli/decoder.h"
 #include "cli/launch.h"
+#include "cli/stop_search.h"
 
 namespace weft::cli {
 
@@ -47,7 +48,7 @@ class TextGenerator {
   Outcome check_lengths();
   Outcome begin(size_t text);
   Outcome take(const weft_token& token);
-  bool stops(size_t text) const;
+  Outcome stops(size_t text, bool& found);
   std::span<const int32_t> added(size_t text) const;
   std::span<const int32_t> shown(size_t text) const;
   std::string text_of(std::span<const int32_t> tokens) const;
@@ -69,6 +70,7 @@ class TextGenerator {
   std::vector<std::string> prompts_;
   std::vector<std::vector<int32_t>> texts_;
   std::vector<size_t> begun_;           // number of tokens in each prompt
+  std::vector<StopSearch> searches_;    // of the texts, with a tokenizer
   std::map<uint64_t, size_t> text_by_;  // sequences of the generator: their texts
   uint64_t tokens_ = 0;                 // to add to each text
   uint64_t context_ = 0;                // of a conversation

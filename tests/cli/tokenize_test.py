@@ -162,6 +162,23 @@ class Tokenize(Case):
         for stop in set(texts[-1]) - {"\ufffd"}:
             self.assertEqual(added(6, "--stop", stop), next(text for text in texts if stop in text), stop)
 
+    def test_a_stop_may_be_a_special_token_or_several_tokens(self):
+        tokenizer = self.path("tok.json")
+        run("tokenizer", "train", self.text, "--vocabulary", 290, "--special", "<|end|>", "--out", tokenizer)
+        self.train(MODEL.replace("VOCABULARY", "290"), "--data", self.text, "--tokenizer", tokenizer, *STEPS, "--checkpoint", self.path("ck"))
+        def added(*more):
+            done = run("generate", self.path("ck"), "--prompt", *["a"] * 100, "--temperature", 9, "--tokens", 12, "--json", *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [row["tokens"] for row in lines(done.stdout)]
+        whole = added()
+        self.assertTrue(any(0 in tokens[:-1] for tokens in whole), "some texts have the special token")
+        stopped = added("--stop", "<|end|>")
+        self.assertEqual(stopped, [tokens[:tokens.index(0) + 1] if 0 in tokens else tokens for tokens in whole])
+        with open(tokenizer, encoding="utf-8") as file:
+            names = {id: token for token, id in json.load(file)["model"]["vocab"].items()}
+        first = next(tokens for tokens in whole if all(names[id].isascii() for id in tokens[2:5]))
+        self.assertEqual(added("--stop", "".join(names[id] for id in first[2:5]))[whole.index(first)], first[:5])
+
     def test_a_directory_of_transformers_has_its_tokenizer(self):
         folder = shutil.copytree(os.path.join(DATA, "gpt2"), self.path("gpt2"))
         with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
