@@ -89,6 +89,9 @@ Result<std::vector<std::string>> specials_of(const weft_tokenizer_config& c) {
         std::find(out.begin(), out.end(), token) != out.end())
       return Status(Code::invalid,
                     cat("special token ", shown(token), " is empty, not UTF-8, or given twice"));
+    if (token.size() > AddedToken::kMostBytes)
+      return Status(Code::invalid, cat("special token ", shown(token), " has ", token.size(),
+                                       " bytes, expected at most ", AddedToken::kMostBytes));
     out.push_back(token);
   }
   return out;

@@ -49,30 +49,42 @@ size_t spaces_at_start(std::string_view text) {
   return text.size() - rest.size();
 }
 
+Status check_size(std::string_view content) {
+  if (content.size() <= AddedToken::kMostBytes) return {};
+  return fault(cat("has ", content.size(), " bytes, expected at most ", AddedToken::kMostBytes));
+}
+
 }  // namespace
+
+uint32_t AddedTokens::Trie::child(uint32_t node, unsigned char byte) const {
+  uint32_t at = nodes[node].child;
+  while (at != 0 && nodes[at].byte != byte) at = nodes[at].sibling;
+  return at;
+}
 
 void AddedTokens::Trie::add(std::string_view text, uint32_t index) {
   if (!text.empty()) begins[static_cast<unsigned char>(text[0])] = true;
   uint32_t node = 0;
   for (char c : text) {
-    const auto [at, made] =
-        next[node].emplace(static_cast<unsigned char>(c), static_cast<uint32_t>(next.size()));
-    node = at->second;
-    if (!made) continue;
-    next.emplace_back();
-    token.push_back(kNone);
+    const auto byte = static_cast<unsigned char>(c);
+    uint32_t next = child(node, byte);
+    if (next == 0) {
+      next = static_cast<uint32_t>(nodes.size());
+      nodes.push_back({.sibling = nodes[node].child, .byte = byte});
+      nodes[node].child = next;
+    }
+    node = next;
   }
-  token[node] = index;
+  nodes[node].token = index;
 }
 
 std::pair<uint32_t, size_t> AddedTokens::Trie::longest(std::string_view text) const {
   std::pair<uint32_t, size_t> out{kNone, 0};
   uint32_t node = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    const auto at = next[node].find(static_cast<unsigned char>(text[i]));
-    if (at == next[node].end()) break;
-    node = at->second;
-    if (token[node] != kNone) out = {token[node], i + 1};
+    node = child(node, static_cast<unsigned char>(text[i]));
+    if (node == 0) break;
+    if (nodes[node].token != kNone) out = {nodes[node].token, i + 1};
   }
   return out;
 }
@@ -90,9 +102,11 @@ Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
                                                   : ", which follows the ids of all other tokens"));
   if (const std::string* other = vocabulary.token(token.id); other && *other != token.content)
     return fault(cat(name, " has the id ", token.id, " of token ", shown(*other)));
+  WEFT_TRY(check_size(token.content).within(name));
   TextPart pattern{token.content, 0};
   std::vector<Growth> growth = growth_of(normalizers, pattern.text.size());
   if (token.normalized) WEFT_TRY(normalize(normalizers, growth, pattern).within(name));
+  WEFT_TRY(check_size(pattern.text).within(cat(name, ", normalized")));
   const auto index = static_cast<uint32_t>(tokens_.size());
   (token.normalized ? normalized_ : plain_).add(pattern.text, index);
   by_id_[token.id] = index;
@@ -122,7 +136,7 @@ std::vector<TokenOrText> AddedTokens::find(std::string_view text, bool normalize
   const Trie& trie = normalized ? normalized_ : plain_;
   std::vector<TokenOrText> out;
   size_t done = 0;
-  for (size_t at = 0; at < text.size() && trie.next.size() > 1;) {
+  for (size_t at = 0; at < text.size() && trie.nodes.size() > 1;) {
     const bool begins = trie.begins[static_cast<unsigned char>(text[at])];
     const auto [index, length] =
         begins ? trie.longest(text.substr(at)) : std::pair<uint32_t, size_t>{kNone, 0};

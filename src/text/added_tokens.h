@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +14,7 @@
 namespace weft {
 
 struct AddedToken {
+  static constexpr size_t kMostBytes = 4096;  // each place of a text may be compared with all
   uint32_t id = 0;
   std::string content;
   bool special = false;
@@ -47,16 +47,20 @@ class AddedTokens {
   const std::string& text(const AddedToken& token) const;
 
  private:
-  // Nodes of a trie.
+  static constexpr uint32_t kNone = ~uint32_t{0};
+  struct Node {
+    uint32_t child = 0, sibling = 0;  // the first child and the next sibling; 0: there is none
+    uint32_t token = kNone;           // the index of the token that ends here
+    unsigned char byte = 0;
+  };
   struct Trie {
-    std::vector<std::map<unsigned char, uint32_t>> next{1};
-    std::vector<uint32_t> token{kNone};  // the index of the token that ends at a node
-    bool begins[256] = {};               // bytes with which a token begins
+    std::vector<Node> nodes{1};  // the first one is the root
+    bool begins[256] = {};       // bytes with which a token begins
     void add(std::string_view text, uint32_t index);
+    uint32_t child(uint32_t node, unsigned char byte) const;  // 0: there is none
     // The index and length of the longest token at the start of the text.
     std::pair<uint32_t, size_t> longest(std::string_view text) const;
   };
-  static constexpr uint32_t kNone = ~uint32_t{0};
 
   std::vector<AddedToken> tokens_;
   std::vector<std::string> patterns_;  // the content as it is searched, one per token

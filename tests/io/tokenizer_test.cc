@@ -211,6 +211,19 @@ TEST(TokenizerFile, WhatIsNotKnownIsRefusedByName) {
             "pre_tokenizer 0: 'behavior' is 'x', ");
 }
 
+TEST(TokenizerFile, AnAddedTokenHasALimitedSize) {
+  const std::string most(AddedToken::kMostBytes, 'x'), at = "/added_tokens/3/content";
+  EXPECT_EQ(error_with(at, most), "");
+  EXPECT_EQ(error_with(at, most + "x"),
+            "added token '" + std::string(80, 'x') + "...': has 4097 bytes, expected at most 4096");
+  auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));
+  json["normalizer"] = {
+      {"type", "Replace"}, {"pattern", {{"String", "h"}}}, {"content", most + "x"}};
+  json["added_tokens"][1]["normalized"] = true;
+  EXPECT_EQ(parse_tokenizer(json.dump()).status().text(),
+            "added token 'hello', normalized: has 4101 bytes, expected at most 4096");
+}
+
 TEST(TokenizerFile, AnExpensivePatternEndsWithAnError) {
   auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));
   json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(?:a|aa)+[^ac]";
