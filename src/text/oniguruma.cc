@@ -188,7 +188,7 @@ Status Translator::property(char kind) {
   if (negated) name.remove_prefix(1);
   if (name.empty() ||
       !std::all_of(name.begin(), name.end(), [](char c) { return is_letter(c) || c == '_'; }))
-    return fault(cat("'\\", kind, "{", shown(name), "}' is not known to weft"));
+    return fault(cat(shown(cat("\\", kind, "{", name, "}")), " is not known to weft"));
   const bool category = name.size() <= 2 || name == "Any" || name == "Alphabetic" ||
                         name == "Uppercase" || name == "Lowercase" || name == "White_Space";
   append(out_, "\\", kind, "{", negated ? "^" : "", category ? "" : "sc:", name, "}");
@@ -274,7 +274,7 @@ Status Translator::range_name() {
     rest_.remove_prefix(end + 2);
     return {};
   }
-  return fault(cat("'[:", shown(head_of(name, 16)), ":]' is not known to weft"));
+  return fault(cat(shown(cat("[:", head_of(name, 16), ":]")), " is not known to weft"));
 }
 
 Status Translator::set() {

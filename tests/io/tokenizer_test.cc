@@ -224,6 +224,17 @@ TEST(TokenizerFile, AnAddedTokenHasALimitedSize) {
             "added token 'hello', normalized: has 4101 bytes, expected at most 4096");
 }
 
+TEST(TokenizerFile, AnUnknownNameInAPatternIsQuotedOnce) {
+  const auto error = [](const char* text) {
+    return error_with("/pre_tokenizer/pretokenizers/0/pattern", {{"Regex", text}});
+  };
+  EXPECT_EQ(error("\\p{L1}"),
+            "pre_tokenizer 0: regular expression '\\p{L1}': '\\p{L1}' is not "
+            "known to weft");
+  EXPECT_EQ(error("[[:x:]]"),
+            "pre_tokenizer 0: regular expression '[[:x:]]': '[:x:]' is not known to weft");
+}
+
 TEST(TokenizerFile, AnExpensivePatternEndsWithAnError) {
   auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));
   json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(?:a|aa)+[^ac]";
