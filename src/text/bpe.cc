@@ -159,14 +159,21 @@ void Bpe::merge(std::vector<Symbol>& symbols) const {
   }
 }
 
-void Bpe::encode(std::string_view word, std::vector<uint32_t>& out) const {
+Status Bpe::encode(std::string_view word, std::vector<uint32_t>& out) const {
+  if (word.size() > kMostBytes)
+    return Status(Code::data, cat("the text has a word of ", word.size(),
+                                  " bytes, expected at most ", kMostBytes));
   if (options_.ignore_merges) {
-    if (const auto id = vocabulary_.id(word)) return out.push_back(*id);
+    if (const auto id = vocabulary_.id(word)) {
+      out.push_back(*id);
+      return {};
+    }
   }
   std::vector<Symbol> parts = symbols(word);
   if (parts.size() > 1) merge(parts);
   for (const Symbol& symbol : parts)
     if (!symbol.gone) out.push_back(symbol.id);
+  return {};
 }
 
 }  // namespace weft

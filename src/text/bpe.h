@@ -29,8 +29,9 @@ class Bpe {
   Status add_merge(std::string_view left, std::string_view right);
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  static constexpr size_t kMostBytes = ~uint32_t{0} - 1;  // of a word; its places have 32 bits
   // Appends the ids of the tokens of a word, which is valid UTF-8.
-  void encode(std::string_view word, std::vector<uint32_t>& out) const;
+  Status encode(std::string_view word, std::vector<uint32_t>& out) const;
 
  private:
   struct Merge {

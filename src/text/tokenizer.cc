@@ -89,7 +89,7 @@ class Tokenizer::Encoding {
       return {};
     }
     const size_t before = out_.size();
-    parts_.model.encode(word, out_);
+    WEFT_TRY(parts_.model.encode(word, out_));
     cache_.add(word, std::span(out_).subspan(before));
     return {};
   }

@@ -2,6 +2,7 @@
 #include "io/tokenizer_json.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <fstream>
@@ -233,6 +234,19 @@ TEST(TokenizerFile, AnUnknownNameInAPatternIsQuotedOnce) {
             "known to weft");
   EXPECT_EQ(error("[[:x:]]"),
             "pre_tokenizer 0: regular expression '[[:x:]]': '[:x:]' is not known to weft");
+}
+
+// The places of a word have 32 bits. The memory is not used.
+TEST(Tokenizer, AWordThatIsTooLongIsRefused) {
+  const size_t size = Bpe::kMostBytes + 1;
+  void* const zeros =
+      ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(zeros, MAP_FAILED);
+  Ids ids;
+  const Bpe model = Bpe::make({}, {}).take();
+  EXPECT_EQ(model.encode({static_cast<const char*>(zeros), size}, ids).text(),
+            "the text has a word of 4294967295 bytes, expected at most 4294967294");
+  ::munmap(zeros, size);
 }
 
 TEST(TokenizerFile, AnExpensivePatternEndsWithAnError) {
