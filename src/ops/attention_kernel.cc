@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/columns.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/packed.h"
@@ -22,6 +23,15 @@ constexpr int64_t kTileColumns = 64;
 void copy_rows(const float* x, int64_t rows, int64_t n, int64_t step, float* out) {
   for (int64_t i = 0; i < rows; ++i, out += padded(n))
     std::fill(std::copy_n(x + i * step, n, out), out + padded(n), 0.0f);
+}
+
+// Whether n numbers, a multiple of 16, and their sums are finite.
+bool finite(const float* x, int64_t n) {
+  constexpr int64_t kSums = 64;
+  std::array<float, kSums> sums{};
+  kernels::add_column_sums(x, n / kSums, kSums, kSums, sums.data());
+  kernels::add_column_sums(x + n / kSums * kSums, 1, n % kSums, kSums, sums.data());
+  return std::all_of(sums.begin(), sums.end(), [](float sum) { return std::isfinite(sum); });
 }
 
 // Numbers of the rows of a block.
@@ -221,20 +231,66 @@ class HeadKernel {
     });
   }
 
+  // After add_rows() of all tiles: 0 times what is not finite is not 0, so rows that are not finite
+  // are computed again from what they see. Finite rows would have the same bits.
+  void correct_rows(int64_t first, float* data, const float* x, float* out, float factor) const {
+    if (!causal_ || finite(out, rows_from(first) * row_)) return;
+    for (int64_t i = 0; i < rows_from(first); ++i) {
+      float* const row = out + i * row_;
+      if (finite(row, row_)) continue;
+      std::fill_n(row, row_, 0.f);
+      for_tiles_of(first, data, [&](const ScoreTile& tile) {
+        const int64_t begin = std::max<int64_t>(tile.begin, tile.starts ? tile.starts[i] : 0),
+                      end = std::min(tile.end, first + i + 1);
+        if (begin >= end) return;
+        gemm_tile({1,
+                   row_,
+                   end - begin,
+                   {tile.data + (begin - tile.begin) * width_ + i, width_, kTransposed},
+                   {x + begin * row_, row_},
+                   row,
+                   row_,
+                   factor,
+                   1});
+      });
+    }
+  }
+
+  // Whether columns take from `side` one by one, each only from the rows that see it.
+  bool one_by_one(const float* side, int64_t rows) const {
+    return causal_ && !finite(side, rows * row_);
+  }
+
+  // Calls body(c, end, row, end of the rows) for each column of the tile, with the rows that see
+  // it.
+  template <typename F>
+  void for_each_column(const ScoreTile& t, F&& body) const {
+    for (int64_t c = t.begin; c < t.end; ++c) {
+      const int64_t row = std::max<int64_t>(0, c - t.first_row);
+      int64_t end = rows_from(t.first_row);
+      while (end > row && t.starts && t.starts[end - 1] > c) --end;
+      if (row < end) body(c, c + 1, row, end);
+    }
+  }
+
   // out (+)= factor * tile side, a row per column of the tile. `side` has a row per row of the
   // block.
-  void add_columns(const ScoreTile& tile, const float* side, float* out, float factor,
+  void add_columns(const ScoreTile& tile, const float* side, bool alone, float* out, float factor,
                    bool add) const {
-    for_column_parts(tile, [&](int64_t c, int64_t end, int64_t row) {
+    const auto add_part = [&](int64_t c, int64_t end, int64_t row, int64_t end_row) {
       gemm_tile({end - c,
                  s_.size,
-                 rows_from(tile.first_row) - row,
+                 end_row - row,
                  {tile.data + (c - tile.begin) * width_ + row, width_},
                  {side + row * row_, row_},
                  out + c * s_.key_step,
                  s_.key_step,
                  factor,
                  add ? 1.f : 0.f});
+    };
+    if (alone) return for_each_column(tile, add_part);
+    for_column_parts(tile, [&](int64_t c, int64_t end, int64_t row) {
+      add_part(c, end, row, rows_from(tile.first_row));
     });
   }
 
@@ -254,6 +310,7 @@ class HeadKernel {
       drop(tile);
       add_rows(tile, v_, sum, 1);
     });
+    correct_rows(first, scores_, v_, sum, 1);
     for (int64_t i = 0; i < rows; ++i) inverse[i] = 1 / (sums[i] + sums[width_ + i]);
     std::copy_n(top.data(), rows, h_.top + first);
     std::copy_n(inverse.data(), rows, h_.inverse + first);
@@ -272,19 +329,23 @@ class HeadKernel {
     if (h_.dq) {
       float* dq = second_side_;
       for_tiles_of(first, grads_, [&](const Tile& ds) { add_rows(ds, k_, dq, factor_); });
+      correct_rows(first, grads_, k_, dq, factor_);
       for (int64_t i = 0; i < rows; ++i)
         std::copy_n(dq + i * row_, s_.size, h_.dq + (first + i) * s_.step);
     }
     if (h_.dk) {
       copy_rows(q, rows, s_.size, s_.step, first_side_);
-      for_tiles_of(first, grads_,
-                   [&](const ScoreTile& ds) { add_columns(ds, first_side_, h_.dk, factor_, add); });
+      const bool alone = one_by_one(first_side_, rows);
+      for_tiles_of(first, grads_, [&](const ScoreTile& ds) {
+        add_columns(ds, first_side_, alone, h_.dk, factor_, add);
+      });
     }
     if (h_.dv) {
       copy_rows(dout, rows, s_.size, s_.width, first_side_);
+      const bool alone = one_by_one(first_side_, rows);
       for_tiles_of(first, scores_, [&](const ScoreTile& p) {
         drop(p);
-        add_columns(p, first_side_, h_.dv, 1, add);
+        add_columns(p, first_side_, alone, h_.dv, 1, add);
       });
     }
   }

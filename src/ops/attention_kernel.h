@@ -15,7 +15,8 @@
 // op without positions, as does a window of t or more; and so does each sequence of a packed sample
 // that begins at a multiple of 64, if blocks have kBlockRows rows and there is no dropout. In other
 // sequences the order of some sums differs. Under the same two conditions masked keys behind the
-// others affect no bit, whatever they contain. Heads of keys of all samples are dealt to at most
+// others affect no bit, whatever they contain. Under a causal mask, what a row does not see affects
+// no bit of it, even if it is not finite. Heads of keys of all samples are dealt to at most
 // kMostParts groups; their heads of queries, and the blocks of these, run one after another.
 #pragma once
 

@@ -233,6 +233,52 @@ TEST(Attention, AWindowOfAllRowsHasTheBitsOfNone) {
   EXPECT_NE(less.out, none.out);
 }
 
+// Row `bad` of q, k, v or dout is not finite. `sees`: whether a row sees a column.
+template <typename Sees>
+void expect_no_bit_changes_elsewhere(const std::vector<int32_t>& positions, int64_t window,
+                                     size_t rows, const Sees& sees) {
+  constexpr size_t kSize = 20;
+  const std::vector<float> in = normals(rows * 3 * kSize, 1), dout = normals(rows * kSize, 2);
+  const auto computed = [&](const std::vector<float>& x, const std::vector<float>& dy) {
+    return Computed(1, static_cast<int64_t>(rows), kSize, x, dy, positions, window);
+  };
+  const Computed good = computed(in, dout);
+  for (const size_t bad : {0, 5, 23, 40, 70})
+    for (const size_t which : {0, 1, 2, 3}) {  // q, k, v, dout
+      SCOPED_TRACE(testing::Message() << "row " << bad << " of operand " << which);
+      std::vector<float> x = in, dy = dout;
+      (which < 3 ? x[(bad * 3 + which) * kSize + 3] : dy[bad * kSize + 3]) = INFINITY;
+      const Computed got = computed(x, dy);
+      const auto row_is_bad = [&](size_t row) {
+        return which == 1 || which == 2 ? sees(row, bad) : row == bad;
+      };
+      for (size_t row = 0; row < rows; ++row) {
+        bool column_is_bad = false;
+        for (size_t r = 0; r < rows; ++r)
+          column_is_bad = column_is_bad || (sees(r, row) && row_is_bad(r));
+        const auto same = [&](const std::vector<float>& a, const std::vector<float>& b, size_t at) {
+          ASSERT_EQ(rows_of(a, at, 1, kSize), rows_of(b, at, 1, kSize)) << row;
+        };
+        if (which < 3 && !row_is_bad(row)) same(got.out, good.out, row);
+        if (!row_is_bad(row)) same(got.din, good.din, row * 3);
+        if (!column_is_bad) same(got.din, good.din, row * 3 + 1);
+        if (!column_is_bad) same(got.din, good.din, row * 3 + 2);
+      }
+    }
+}
+
+TEST(Attention, WhatARowDoesNotSeeAffectsNoBitOfIt) {
+  constexpr size_t kRows = 100, kWindow = 7, kLength = 25;
+  expect_no_bit_changes_elsewhere({}, 0, kRows, [](size_t row, size_t c) { return c <= row; });
+  expect_no_bit_changes_elsewhere(
+      {}, kWindow, kRows, [](size_t row, size_t c) { return c <= row && row - c < kWindow; });
+  std::vector<int32_t> positions;
+  for (size_t row = 0; row < kRows; ++row) positions.push_back(static_cast<int32_t>(row % kLength));
+  expect_no_bit_changes_elsewhere(positions, 0, kRows, [](size_t row, size_t c) {
+    return c <= row && row / kLength == c / kLength;
+  });
+}
+
 TEST(Attention, RefusesAPositionBeforeTheFirstRow) {
   const std::vector<float> in = normals(2 * 3 * 3 * 4, 1), dout = normals(2 * 3 * 4, 2);
   const auto fault = [&](std::vector<int32_t> positions) {
