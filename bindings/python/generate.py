@@ -75,7 +75,9 @@ def parameter_type(type_):
 
 
 def callback(type_):
-    args = ", ".join([result_type(type_["result"]), *(parameter_type(p["type"]) for p in type_["params"])])
+    """Structs are addresses: to make a pointer could start the garbage collector before the callback begins."""
+    kinds = [parameter_type(p["type"]) for p in type_["params"]]
+    args = ", ".join([result_type(type_["result"]), *("ctypes.c_void_p" if kind.startswith("ctypes.POINTER") else kind for kind in kinds)])
     return f"ctypes.CFUNCTYPE({args})"
 
 

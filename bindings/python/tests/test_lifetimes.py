@@ -124,6 +124,99 @@ gc.collect()
 assert found() is None
 """)
 
+    def collected_in_a_callback(self, code):
+        """`code` makes a run in a cycle, drops it, and waits until a callback of this run has collected it."""
+        return self.passes(BEGIN + """
+import weakref
+from weft import _raw
+from test_ops import Square, plan_with
+gc.disable()   # only the callback collects
+free, freed = _raw.weft_run_free, []
+def counted(run):
+    free(run)
+    freed.append(threading.get_ident())
+    print("freed")
+_raw.weft_run_free = counted
+began, dropped, collected = threading.Event(), threading.Event(), threading.Event()
+def collect():
+    began.set()
+    dropped.wait()
+    gc.collect()
+    collected.set()
+def drop(run):
+    run.self = run
+    return weakref.ref(run)
+""" + code)
+
+    OP = """
+class Collects(Square):
+    def forward(self, call):
+        collect()
+        super().forward(call)
+run = plan_with(Collects()).run(threads=1)
+run.submit(*sine())
+began.wait()
+found = drop(run)
+del run
+dropped.set()
+collected.wait()
+assert found() is None
+"""
+
+    def test_a_run_that_its_op_collects_is_freed_by_the_next_call(self):
+        self.collected_in_a_callback(self.OP + """
+assert not freed
+weft.Model()
+assert freed == [threading.get_ident()]
+""")
+
+    def test_a_run_that_its_op_collects_is_freed_at_exit(self):
+        out = self.collected_in_a_callback(self.OP + "assert not freed")
+        self.assertEqual(out, "freed\n")
+
+    def test_a_run_that_its_log_function_collects(self):
+        self.collected_in_a_callback("""
+mesh = weft.Mesh.listen()
+run = weft.Run(small_plan(), mesh, wait=False, log=lambda level, text: collect(), log_level="debug")
+other = weft.Mesh.join(mesh.join_endpoint)
+service = other._join(None, None, {})   # rank 0 logs that it has joined
+began.wait()
+found = drop(run)
+del run
+dropped.set()
+collected.wait()
+assert found() is None and not freed
+mesh.close()
+assert freed == [threading.get_ident()]
+""")
+
+    def test_an_object_that_another_thread_closes_during_a_call_is_freed_after_it(self):
+        self.passes(BEGIN + """
+from weft import _raw
+from test_ops import Square
+free, freed = _raw.weft_model_free, []
+def counted(model):
+    free(model)
+    freed.append(1)
+_raw.weft_model_free = counted
+class Closes(Square):
+    def shape(self, inputs, params):   # in a call that uses the model
+        closer = threading.Thread(target=model.close)
+        closer.start()
+        closer.join()
+        assert model.closed and not freed
+        return inputs[0]
+model = weft.Model()
+x = model.input("x", (1,))
+model.apply(Closes(), x)
+assert freed == [1]
+try:
+    x.relu()
+    assert False
+except ValueError as error:
+    assert str(error) == "the Model is closed"
+""")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,9 +1,11 @@
 """What all classes use: calls that raise exceptions, objects of the library that are freed once, configurations and results."""
+import collections
 import contextlib
 import ctypes
 import os
+import threading
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Set, Union
 
 from . import _raw
 from ._types import CHOICES, CONVERSIONS
@@ -15,7 +17,10 @@ SECOND = 1e9   # in nanoseconds, the unit of the C API
 def check(function: Callable[..., int], *arguments: Any) -> int:
     """Calls a function whose last parameter is a weft_error, and raises its failure."""
     error = _raw.weft_error(ctypes.sizeof(_raw.weft_error))
-    status = function(*arguments, ctypes.byref(error))
+    try:
+        status = function(*arguments, ctypes.byref(error))
+    finally:
+        del arguments   # the traceback of an exception would keep the handles of objects
     if status < 0:
         raise error_of(status, error.text.decode(errors="replace"))
     return status
@@ -23,6 +28,7 @@ def check(function: Callable[..., int], *arguments: Any) -> int:
 
 def new(function: Callable[..., int], *arguments: Any) -> int:
     """Calls a function that creates an object, and returns the object."""
+    free_left()
     out = ctypes.c_void_p()
     check(function, *arguments, ctypes.byref(out))
     assert out.value is not None
@@ -55,28 +61,65 @@ def text_of(function: Callable[..., int], *arguments: Any) -> str:
     return buffer.value.decode(errors="replace")
 
 
-def _free(function: Callable[[int], None], pointer: ctypes.c_void_p, process: int, lock: Any, keeps: Any) -> None:
-    if pointer.value is None or os.getpid() != process:   # no object of the library survives fork()
-        return
-    with lock:   # a call in another thread may use the object
-        function(pointer.value)
+CALLBACKS: Set[int] = set()   # threads in which the library calls the program
+LEFT: Deque[Callable[[], Any]] = collections.deque()   # what callbacks have left to the next call that creates or closes an object, or to the exit
+
+
+def free_left() -> None:
+    """Frees what callbacks have left. A callback may not: the library would wait for the thread of the callback."""
+    while LEFT and threading.get_ident() not in CALLBACKS:
+        with contextlib.suppress(IndexError):   # another thread was faster
+            LEFT.popleft()()
+
+
+class Handle:
+    """A pointer to an object of the library, as an argument of calls. The last one that drops it, which may be a call, frees the object."""
+
+    def __init__(self, pointer: ctypes.c_void_p, function: Callable[[int], None], lock: Any, keeps: Any) -> None:
+        self._as_parameter_ = pointer
+        self.function, self.lock, self.keeps = function, lock, keeps
+        self.process = os.getpid()
+
+    def free(self) -> None:
+        if self._as_parameter_.value is None or os.getpid() != self.process:   # no object of the library survives fork()
+            return
+        if threading.get_ident() in CALLBACKS:   # of the garbage collector
+            LEFT.append(weakref.finalize(LEFT, self.free))
+            return
+        with self.lock or contextlib.nullcontext():   # a call in another thread may use the object
+            pointer, self._as_parameter_.value = self._as_parameter_.value, None
+            if pointer is not None:
+                self.function(pointer)
+
+    __del__ = free
+
+
+def _drop(held: List[Handle]) -> None:
+    handle = held.pop()
+    if handle.lock:   # no call uses it then, and a traceback may keep it
+        handle.free()
 
 
 class Object:
-    """An object of the library. It is freed by close(), by the end of a with statement, when it is no longer used, or at exit."""
+    """An object of the library. It is freed by close(), by the end of a with statement, when it is no longer used, or at exit. If another thread is
+    in a call that uses it, it is freed after the call."""
 
-    def __init__(self, pointer: Union[int, ctypes.c_void_p], free: Callable[[int], None], *keeps: Any, lock: Any = contextlib.nullcontext()) -> None:
-        """`keeps` are the Python objects that the library may use until `pointer` is freed; `lock` is held by calls that use it. A c_void_p can
-        get its value later, by the call that creates the object, so that KeyboardInterrupt cannot come between the two."""
-        self._pointer = pointer if isinstance(pointer, ctypes.c_void_p) else ctypes.c_void_p(pointer)
-        self._finalizer = weakref.finalize(self, _free, free, self._pointer, os.getpid(), lock, keeps)
+    def __init__(self, pointer: Union[int, ctypes.c_void_p], free: Callable[[int], None], *keeps: Any, lock: Any = None) -> None:
+        """`keeps` are the Python objects that the library may use until `pointer` is freed; `lock` is held by all calls that use it, if there is one.
+        A c_void_p can get its value later, by the call that creates the object, so that KeyboardInterrupt cannot come between the two."""
+        self._held = [Handle(pointer if isinstance(pointer, ctypes.c_void_p) else ctypes.c_void_p(pointer), free, lock, keeps)]
+        self._finalizer = weakref.finalize(self, _drop, self._held)
 
     @property
-    def _ptr(self) -> int:
-        if self.closed:
+    def _ptr(self) -> Handle:
+        """For the argument of a call. A caller that reads borrowed memory after the call keeps the handle until then."""
+        handle = next(iter(self._held), None)
+        if handle is None or self.closed:
             raise ValueError(f"the {type(self).__name__} is closed")
-        assert self._pointer.value is not None
-        return self._pointer.value
+        return handle
+
+    def _in_config(self, kind: Any) -> Handle:
+        return self._ptr
 
     @property
     def closed(self) -> bool:
@@ -84,6 +127,7 @@ class Object:
 
     def close(self) -> None:
         """Frees the object. A second call has no effect."""
+        free_left()
         self._finalizer()
 
     def __enter__(self) -> Any:
@@ -140,8 +184,9 @@ class Config:
         if option in CHOICES[self.name]:
             return choice(CHOICES[self.name][option], value)
         if hasattr(value, "_in_config"):   # an optimizer, a profile, ...
-            self.keeps.append(value)
-            return value._in_config(kind)
+            made = value._in_config(kind)
+            self.keeps += [value, made]
+            return made._as_parameter_.value if isinstance(made, Handle) else made
         if kind is ctypes.c_char_p:
             return encode(value)
         if hasattr(kind, "contents"):
@@ -232,7 +277,7 @@ def filled(kind: Any, function: Callable[..., int], *arguments: Any) -> Any:
     return result(struct)
 
 
-def listed(kind: Any, function: Callable[..., int], pointer: int) -> List[Any]:
+def listed(kind: Any, function: Callable[..., int], pointer: Any) -> List[Any]:
     """All items of a function that describes item 0, 1, ..."""
     out: List[Any] = []
     while True:

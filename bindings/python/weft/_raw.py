@@ -111,10 +111,10 @@ class weft_op(ctypes.Structure):
         ("backward_params_reads", ctypes.c_uint32),
     ]
 
-weft_op_shape = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(weft_op_call))
-weft_op_forward = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(weft_op_call))
-weft_op_backward = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(weft_op_call))
-weft_op_backward_params = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(weft_op_call))
+weft_op_shape = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+weft_op_forward = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+weft_op_backward = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+weft_op_backward_params = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 weft_op_destroy = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 class weft_item(ctypes.Structure):

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import numpy as np
 
 from . import _raw
-from ._core import SECOND, Config, Object, check, result
+from ._core import CALLBACKS, SECOND, Config, Object, check, result
 from ._types import Event, EventKind, Failure, LogLevel, RunFlags
 from .arrays import tensor_view
 from .errors import error_of
@@ -24,10 +24,22 @@ def run_config(options: Mapping[str, Any], flags: int = 0) -> Config:
     log = rest.pop("log", None)
     config = Config("weft_run_config", {**rest, "flags": flags})
     if log is not None:
-        function = _raw.weft_log_cb(lambda level, text, _: log(LogLevel(level), text.decode(errors="replace")))
+        function = _raw.weft_log_cb(_logging(log))
         config.keeps.append(function)
         config.struct.log = ctypes.cast(function, ctypes.c_void_p).value
     return config
+
+
+def _logging(log: Callable[[LogLevel, str], None]) -> Callable[[int, bytes, Any], None]:
+    def function(level: int, text: bytes, _: Any) -> None:
+        thread = threading.get_ident()
+        try:
+            CALLBACKS.add(thread)   # before anything that could start the garbage collector
+            log(LogLevel(level), text.decode(errors="replace"))
+        finally:
+            CALLBACKS.discard(thread)
+
+    return function
 
 
 class Polled(Object):
@@ -40,7 +52,10 @@ class Polled(Object):
         self._watches: List[Tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         out = ctypes.c_void_p()
         super().__init__(out, _raw.weft_run_free, keeps, lock=self._lock)
-        check(function, *arguments, ctypes.byref(out))
+        try:
+            check(function, *arguments, ctypes.byref(out))
+        finally:
+            del arguments   # as in check()
         self._event = _raw.weft_event(ctypes.sizeof(_raw.weft_event))
         self._taken = True   # the caller of _next() has used the event
 

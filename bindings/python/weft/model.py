@@ -206,8 +206,8 @@ class Model(Object):
 
     def _items(self, kind: ItemKind) -> List[Item]:
         out: List[Item] = []
-        item = _raw.weft_item(ctypes.sizeof(_raw.weft_item))
-        while _raw.weft_model_describe(self._ptr, kind, len(out), ctypes.byref(item)) == 0:
+        item, pointer = _raw.weft_item(ctypes.sizeof(_raw.weft_item)), self._ptr
+        while _raw.weft_model_describe(pointer, kind, len(out), ctypes.byref(item)) == 0:
             out.append(Item(
                 item.name.decode(),
                 item.op.decode() if item.op else None,

@@ -1,9 +1,10 @@
 """Ops of the program, in Python."""
 import ctypes
+import threading
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _raw
-from ._core import check, encode
+from ._core import CALLBACKS, check, encode
 from ._types import DType, OpReads, StatusCode
 from .arrays import DTYPES, desc_of, dtype_code, shape_of, view
 
@@ -103,9 +104,11 @@ class Registered:
                 self._set(method, lambda call, method=method: getattr(self.op, method)(OpCall(call, method)))
 
     def _set(self, field: str, method: Any) -> None:
-        def function(call: Any) -> int:
+        def function(address: int) -> int:
+            thread = threading.get_ident()
             try:
-                method(call.contents)
+                CALLBACKS.add(thread)   # before anything that could start the garbage collector
+                method(_raw.weft_op_call.from_address(address))
                 return 0
             except BaseException as failure:   # it must not pass the library
                 self.failure = self.failure or failure
@@ -115,8 +118,10 @@ class Registered:
                     text = type(failure).__name__
                 # A NUL would end the text, and half a character would be shown as bytes.
                 shown = text.replace("\0", "\\x00").encode(errors="replace")[:500].decode(errors="ignore")
-                call.contents.err.contents.text = shown.encode()
+                _raw.weft_op_call.from_address(address).err.contents.text = shown.encode()
                 return 1
+            finally:
+                CALLBACKS.discard(thread)
 
         made = getattr(_raw, "weft_op_" + field)(function)
         self.functions.append(made)
@@ -129,7 +134,7 @@ class Registered:
         if stash is not None:
             call.stash.desc = _desc(stash)
 
-    def add_to(self, model: int) -> None:
+    def add_to(self, model: Any) -> None:
         check(_raw.weft_model_add_op, model, ctypes.byref(self.struct), None)
 
 

@@ -44,9 +44,6 @@ class Profile(Object):
     def nodes(self) -> List[NodeTimes]:
         return listed(_raw.weft_node_times, _raw.weft_profile_node, self._ptr)
 
-    def _in_config(self, kind: Any) -> int:
-        return self._ptr
-
 
 class Cluster(Object):
     """A description of machines and links, from a file that weft-plan(1) describes."""
@@ -57,9 +54,6 @@ class Cluster(Object):
     @property
     def ranks(self) -> int:
         return int(_raw.weft_cluster_ranks(self._ptr))
-
-    def _in_config(self, kind: Any) -> int:
-        return self._ptr
 
 
 class Plan(Object):
@@ -109,8 +103,8 @@ class Plan(Object):
 
     def settings(self) -> Dict[str, Any]:
         """Options of Plan() that make the same plan."""
-        config = _raw.weft_plan_config(ctypes.sizeof(_raw.weft_plan_config))
-        check(lambda out, _: _raw.weft_plan_settings(self._ptr, out), ctypes.byref(config))
+        config, pointer = _raw.weft_plan_config(ctypes.sizeof(_raw.weft_plan_config)), self._ptr
+        check(lambda out, _: _raw.weft_plan_settings(pointer, out), ctypes.byref(config))
         out = options_of(config)
         out["cuts"] = [config.cuts[i].decode() for i in range(out.pop("n_cuts"))]
         out["axes"] = {config.axes[i].name.decode(): config.axes[i].size for i in range(out.pop("n_axes"))}

@@ -24,9 +24,6 @@ class Tokenizer(Object):
     def __init__(self, path: Path) -> None:
         super().__init__(new(_raw.weft_tokenizer_open, encode(path)), _raw.weft_tokenizer_free)
 
-    def _in_config(self, kind: Any) -> int:
-        return self._ptr
-
     @classmethod
     def parse(cls, json: Union[str, bytes]) -> "Tokenizer":
         """From the content of such a file."""
