@@ -217,6 +217,35 @@ except ValueError as error:
     assert str(error) == "the Model is closed"
 """)
 
+    def test_a_checkpoint_is_used_by_one_thread_at_a_time(self):
+        self.passes(BEGIN + """
+import tempfile
+from weft import _raw
+def in_another_thread(function):
+    out = []
+    thread = threading.Thread(target=lambda: out.append(function()))
+    thread.start()
+    thread.join()
+    return out[0]
+def observed(function):
+    def call(*arguments):
+        assert not in_another_thread(lambda: checkpoint._lock.acquire(blocking=False))
+        seen.append(function)
+        return function(*arguments)
+    return call
+names, seen = ("weft_checkpoint_digest", "weft_checkpoint_export_as", "weft_run_load", "weft_checkpoint_free"), []
+for name in names:
+    setattr(_raw, name, observed(getattr(_raw, name)))
+with tempfile.TemporaryDirectory() as folder, small_plan().run() as run:
+    run.save(folder + "/out")
+    checkpoint = weft.Checkpoint(folder + "/out")
+    checkpoint.digest()
+    checkpoint.export(folder + "/file.safetensors")
+    run.load(checkpoint)
+    checkpoint.close()
+assert len(seen) == len(names)
+""")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,5 +1,6 @@
 """Checkpoints and safetensors files."""
 import ctypes
+import threading
 from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Tuple
 
 from . import _raw
@@ -19,10 +20,11 @@ class Tensor(NamedTuple):
 
 
 class Checkpoint(Object):
-    """A checkpoint, a safetensors file, or the latest checkpoint of a directory."""
+    """A checkpoint, a safetensors file, or the latest checkpoint of a directory. Calls from several threads are made one after another."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(new(_raw.weft_checkpoint_open, encode(path)), _raw.weft_checkpoint_free)
+        self._lock = threading.RLock()
+        super().__init__(new(_raw.weft_checkpoint_open, encode(path)), _raw.weft_checkpoint_free, lock=self._lock)
         self.info: CheckpointInfo = filled(_raw.weft_checkpoint_info, _raw.weft_checkpoint_describe, self._ptr)
         self._numbers: Dict[str, int] = {}
         self.tensors: Dict[str, Tensor] = {}
@@ -41,13 +43,15 @@ class Checkpoint(Object):
     def digest(self, name: Optional[str] = None) -> str:
         """The digest of a tensor, or of all parameters, as Run.digest()."""
         buffer = ctypes.create_string_buffer(33)
-        check(_raw.weft_checkpoint_digest, self._ptr, -1 if name is None else self._numbers[name], buffer)
+        with self._lock:
+            check(_raw.weft_checkpoint_digest, self._ptr, -1 if name is None else self._numbers[name], buffer)
         return buffer.value.decode()
 
     def export(self, path: Path, **options: "Unpack[ExportOptions]") -> None:
         """Writes the parameters as one safetensors file. If the path ends with "/", writes a directory that Transformers loads, with the
         files of keep_source(). If the model has adapters, the directory is one of PEFT with only these; merge=1 adds them to the weights."""
-        check(_raw.weft_checkpoint_export_as, self._ptr, encode(path), Config("weft_export_config", options).pointer)
+        with self._lock:
+            check(_raw.weft_checkpoint_export_as, self._ptr, encode(path), Config("weft_export_config", options).pointer)
 
 
 def keep_source(directory: Path, source: Optional[Path] = None, tokenizer: Optional[Path] = None) -> None:

@@ -448,7 +448,8 @@ class Run(Polled):
         if not isinstance(checkpoint, Checkpoint):
             with Checkpoint(checkpoint) as opened:
                 return self.load(opened, what)
-        self._call(_raw.weft_run_load, checkpoint._ptr, choice(Load, what))
+        with checkpoint._lock:
+            self._call(_raw.weft_run_load, checkpoint._ptr, choice(Load, what))
 
     def export(self, path: Path) -> None:
         """Writes all parameters as one safetensors file."""
