@@ -74,6 +74,32 @@ class Steps(unittest.TestCase):
                     run.forward(x, out=wrong)
             self.assertEqual(run.pending, 0)
 
+    def test_a_sample_may_have_several_rows_of_an_output(self):
+        x = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+        rows, whole = x.reshape(8, 3), x.reshape(4, 6)
+
+        def plan(*shapes):
+            model = weft.Model()
+            value, y = model.input("x", (2, 3)), model.input("y", (6,))
+            for shape in shapes:
+                model.output(value.reshape(*shape))
+            value.reshape(-1, 6).linear(6).mse(y)
+            kinds = weft.StepKinds
+            return model.plan(micro_batches=2, micro_batch_size=2, step_kinds=kinds.EVAL | kinds.EVAL_OUTPUTS | kinds.FORWARD)
+
+        with plan((-1, 3)).run() as run:
+            np.testing.assert_array_equal(run.forward(x), rows)
+        with plan((-1, 3), (-1, 6)).run() as run:
+            for found in run.forward(x), run.step_outputs(x, whole, mode="eval")[1]:
+                for array, expected in zip(found, (rows, whole)):
+                    np.testing.assert_array_equal(array, expected)
+            out = [np.empty((8, 3), np.float32), np.empty((4, 6), np.float32)]
+            run.forward(x, out=out)
+            np.testing.assert_array_equal(out[0], rows)
+            np.testing.assert_array_equal(out[1], whole)
+            with self.assertRaisesRegex(ValueError, "expected float32 .8, 3."):
+                run.forward(x, out=[np.empty((4, 3), np.float32), out[1]])
+
     def test_training_steps_can_deliver_outputs(self):
         x, y = sine()
         kinds = weft.StepKinds

@@ -18,6 +18,7 @@ from .checkpoint import Checkpoint
 from .errors import StateError, error_of
 from .events import NOWAIT, SLICE, Polled, public, run_config
 from .mesh import Mesh, Ranks
+from .model import Item
 from .ops import cause_of
 from .plan import Path, Plan, Profile, _trace_of
 
@@ -50,6 +51,11 @@ def _final(event: Any) -> Tuple[bool, float]:
 
 def _samples(arrays: Sequence[Any]) -> int:
     return next((len(a) for a in arrays if a is not None), 0)
+
+
+def _rows(item: Item, samples: int) -> Tuple[int, ...]:
+    """The shape of an input or output for that many samples, each of which may have several rows."""
+    return (samples * item.shape[0], *item.shape[1:])
 
 
 class Run(Polled):
@@ -141,19 +147,17 @@ class Run(Polled):
         return self._outputs_of(self._arrays(inputs, named, mode), mode, out)
 
     def _outputs_of(self, arrays: Sequence[Any], mode: StepMode, out: Optional[Sequence[Any]]) -> Tuple[float, Any]:
-        samples, done = _samples(arrays), 0
-        outputs: List[Any] = list(self._checked(out, samples) if out is not None else [])
+        samples = _samples(arrays)
+        if out is None:
+            out = [np.empty(_rows(item, samples), item.dtype) for item in self._plan.outputs]
+        outputs = self._checked(out, samples)
+        done = [0] * len(outputs)   # rows of each output
 
         def copy(event: Any) -> Tuple[bool, float]:
-            """Copies the outputs of a micro-batch behind those of the first `done` samples."""
-            nonlocal done
-            count = 0
+            """Copies the outputs of a micro-batch behind the rows that are done."""
             for i, piece in enumerate(_outputs(event)):
-                count = len(piece)
-                if len(outputs) <= i:
-                    outputs.append(np.empty((samples, *piece.shape[1:]), piece.dtype))
-                outputs[i][done:done + count] = piece
-            done += count
+                outputs[i][done[i]:done[i] + len(piece)] = piece
+                done[i] += len(piece)
             return _final(event)
 
         loss = self._made(arrays, mode, copy)
@@ -164,7 +168,7 @@ class Run(Polled):
         if len(out) != len(self._plan.outputs):
             raise ValueError(f"out has {len(out)} arrays, the model has {len(self._plan.outputs)} outputs")
         for array, item in zip(out, self._plan.outputs):
-            shape = (samples, *item.shape[1:])
+            shape = _rows(item, samples)
             if array.shape != shape or not np.can_cast(item.dtype, array.dtype, "same_kind") or not array.flags.writeable:
                 writable = "" if array.flags.writeable else ", read-only"
                 raise ValueError(f"the array for output {item.name!r} is {array.dtype} {list(array.shape)}{writable}, expected {item.dtype} {list(shape)}")
@@ -404,7 +408,7 @@ class Run(Polled):
     def _shape(self, name: str) -> Tuple[int, ...]:
         shape = self._plan._shapes.get(name)
         if shape is None:   # an input has the samples of the last step
-            shape = next(((self._samples, *item.shape[1:]) for item in self._plan.inputs if item.name == name), ())
+            shape = next((_rows(item, self._samples) for item in self._plan.inputs if item.name == name), ())
         return shape
 
     def parameters(self, part: Union[Part, str] = Part.VALUE) -> Dict[str, Any]:
