@@ -1,5 +1,7 @@
 """Runs in a loop of asyncio."""
 import asyncio
+import os
+import threading
 import unittest
 
 import weft
@@ -121,6 +123,33 @@ class Loop(unittest.TestCase):
 
         with self.assertRaisesRegex(ValueError, "the Run is closed"):
             asyncio.run(main())
+
+    def test_closing_a_run_in_another_thread_does_not_affect_a_file_that_gets_its_descriptor(self):
+        async def main():
+            with weft.Mesh.listen() as mesh:
+                run = weft.Run(small_plan(), mesh, wait=False)   # no process joins
+
+                async def events():
+                    async for _ in run:
+                        pass
+
+                task = asyncio.create_task(events())
+                await asyncio.sleep(0)
+                descriptor, (source, sink), arrived = run.fileno(), os.pipe(), asyncio.Event()
+                closer = threading.Thread(target=run.close)
+                closer.start()
+                closer.join()
+                os.dup2(source, descriptor)
+                asyncio.get_running_loop().add_reader(descriptor, arrived.set)
+                with self.assertRaisesRegex(ValueError, "the Run is closed"):
+                    await task
+                os.write(sink, b"x")
+                await asyncio.wait_for(arrived.wait(), 120)
+                asyncio.get_running_loop().remove_reader(descriptor)
+                for number in (source, sink, descriptor):
+                    os.close(number)
+
+        asyncio.run(main())
 
     def test_a_start_by_events(self):
         async def main():

@@ -71,8 +71,9 @@ class Polled(Object):
             self._wake()
 
     def fileno(self) -> int:
-        """A descriptor that is readable while there may be an event. Do not read from it."""
-        return int(_raw.weft_run_fd(self._ptr))
+        """A descriptor that is readable while there may be an event. Do not read from it. close() closes it, so stop watching it before."""
+        with self._lock:
+            return int(_raw.weft_run_fd(self._ptr))
 
     async def _wait_async(self, look: Callable[[], Any]) -> Any:
         """The first result of `look` that is not None. It is called when there may be an event, and when another call has taken one."""
@@ -87,15 +88,16 @@ class Polled(Object):
     @contextlib.contextmanager
     def _watch(self) -> Iterator[asyncio.Event]:
         watch = (asyncio.get_running_loop(), asyncio.Event())
-        descriptor = self.fileno()
+        with self._lock:
+            descriptor = os.dup(self.fileno())   # the loop watches it until after close(), when another file may have the number of the other one
         self._watches.append(watch)
-        watch[0].add_reader(descriptor, self._wake)
         try:
+            watch[0].add_reader(descriptor, watch[1].set)
             yield watch[1]
         finally:
             self._watches.remove(watch)
-            if all(loop is not watch[0] for loop, _ in self._watches):
-                watch[0].remove_reader(descriptor)
+            watch[0].remove_reader(descriptor)
+            os.close(descriptor)
 
     def _wake(self) -> None:
         for loop, woken in list(self._watches):
