@@ -159,6 +159,7 @@ class Steps(unittest.TestCase):
             with self.assertRaisesRegex(weft.DataError, "10") as caught:
                 run.train(np.full((4, 2), 10), np.zeros((4, 2, 4)))
             self.assertEqual((caught.exception.failure.rank, run.failure.rank), (0, 0))
+            self.assertEqual((run.failure.heard_seconds, run.failure.reported_seconds), (-1, -1))   # unknown: it is this process
             with self.assertRaises(weft.DataError):
                 run.digest()
 

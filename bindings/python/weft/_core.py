@@ -253,7 +253,7 @@ def _convert(struct: Any, field: str, how: Any) -> Any:
     if how is None:
         return value
     if how == "seconds":
-        return value / SECOND
+        return -1.0 if value == -1 else value / SECOND   # -1: unknown
     if how == "text":
         return None if value is None else value.decode(errors="replace")
     if how == "path":
