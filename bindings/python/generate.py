@@ -204,6 +204,7 @@ def is_result(struct):
 
 def results(api):
     out = []
+    functions = {function["name"] for function in api["functions"]}
     for struct in api["structs"]:
         if not is_result(struct):
             continue
@@ -218,6 +219,8 @@ def results(api):
             out.append(f"    {in_python(field['name'])}: {kind}")
             if field.get("doc"):
                 out += comment(sentence(field["doc"]), 4)
+        if struct["name"] + "_text" in functions:
+            out += ["", "    def __str__(self) -> str:", "        from ._core import described", f'        return described("{struct["name"]}", self)']
     return out
 
 

@@ -49,6 +49,8 @@ class Processes(ProcessTest):
                 run.train(*sine())
         self.assertEqual((caught.exception.failure.rank, caught.exception.failure.pid), (1, killed.pid))
         self.assertEqual(run.failure.cause, weft._types.Cause.CLOSED)
+        self.assertIn(str(run.failure), str(caught.exception))
+        self.assertRegex(str(run.failure), f"^rank 1 .stage 1, pid {killed.pid}")
         run.close()
 
     def test_a_process_that_does_not_join_is_reported(self):

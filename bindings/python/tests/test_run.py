@@ -160,6 +160,7 @@ class Steps(unittest.TestCase):
                 run.train(np.full((4, 2), 10), np.zeros((4, 2, 4)))
             self.assertEqual((caught.exception.failure.rank, run.failure.rank), (0, 0))
             self.assertEqual((run.failure.heard_seconds, run.failure.reported_seconds), (-1, -1))   # unknown: it is this process
+            self.assertIn(str(run.failure), str(caught.exception))
             with self.assertRaises(weft.DataError):
                 run.digest()
 

@@ -266,6 +266,22 @@ def _convert(struct: Any, field: str, how: Any) -> Any:
         return value
 
 
+def described(name: str, values: Iterable[Any]) -> str:
+    """The text of a NamedTuple that result() has made of the struct `name`: of numbers, texts and arrays."""
+    struct = getattr(_raw, name)(ctypes.sizeof(getattr(_raw, name)))
+    for (field, how), value in zip(CONVERSIONS[name][1], values):
+        if how == "array":
+            setattr(struct, "n_" + field, len(value))
+            pointer = dict(struct._fields_)[field]
+            value = ctypes.cast(exact(pointer._type_, value), pointer)
+        elif how == "seconds":
+            value = -1 if value == -1 else round(value * SECOND)
+        elif how == "text":
+            value = encode(value)
+        setattr(struct, field, value)
+    return text_of(getattr(_raw, name + "_text"), ctypes.byref(struct))
+
+
 def filled(kind: Any, function: Callable[..., int], *arguments: Any) -> Any:
     """The result of a function that fills a struct, or None if there is no such item."""
     struct = kind(ctypes.sizeof(kind))

@@ -661,6 +661,10 @@ class Failure(NamedTuple):
     reported_seconds: float
     """Time since the last report of the rank; -1: unknown"""
 
+    def __str__(self) -> str:
+        from ._core import described
+        return described("weft_failure", self)
+
 
 class Event(NamedTuple):
     """An event of a run. All pointers are borrowed and valid until the next poll, also one by weft_run_step, weft_run_save or a generator."""

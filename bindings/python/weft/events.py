@@ -121,7 +121,7 @@ class Polled(Object):
 
     @property
     def failure(self) -> Optional[Failure]:
-        """The failure of the run, or None."""
+        """The failure of the run, or None. str() gives its text."""
         out = _raw.weft_failure(ctypes.sizeof(_raw.weft_failure))
         with self._lock:
             return result(out) if _raw.weft_run_failure(self._ptr, ctypes.byref(out)) == 1 else None
