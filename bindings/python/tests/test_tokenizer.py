@@ -19,6 +19,7 @@ class Tokenizers(unittest.TestCase):
             self.assertEqual(len(parts), len(ids) + 1)
             self.assertEqual(tokenizer.encode("a", add_specials=True)[0], tokenizer.id("<s>"))
             self.assertEqual(tokenizer.token(1), "<s>")
+            self.assertEqual([tokenizer.special(id) for id in (1, tokenizer.id("a"), -1)], [True, False, False])
             self.assertIsNone(tokenizer.id("?!?!"))
             self.assertGreater(len(tokenizer.encode("<s>", plain_specials=True)), 1)
             self.assertEqual(tokenizer.encode(""), [])

@@ -53,6 +53,12 @@ class Tokenizer(Object):
         token = _raw.weft_tokenizer_token(self._ptr, id, None)
         return None if token is None else token.decode(errors="replace")
 
+    def special(self, id: int) -> bool:
+        """Whether an id is that of a special token."""
+        special = ctypes.c_uint32()
+        _raw.weft_tokenizer_token(self._ptr, id, ctypes.byref(special))
+        return bool(special.value)
+
     def chat(self, messages: Sequence[Mapping[str, str]], **options: Any) -> str:
         """A conversation as text, with the chat template of the model. A message has "role" and "content". Encode the text without
         add_specials: the template has added them. Options: add_generation_prompt (default: True), local_time_seconds, for templates that
