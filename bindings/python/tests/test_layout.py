@@ -4,6 +4,7 @@ import enum
 import json
 import unittest
 
+import weft
 from weft import _raw, _types
 
 from support import ROOT
@@ -38,6 +39,10 @@ class Layout(unittest.TestCase):
             for (name, member), value in zip(members.items(), described["values"]):
                 self.assertTrue(value["name"].endswith("_" + name), value["name"])
                 self.assertEqual(member, value["value"])
+
+    def test_enumerations_are_public(self):
+        classes = {name for name, e in vars(_types).items() if isinstance(e, enum.EnumMeta)}
+        self.assertEqual(classes - set(weft.__all__), {"PredictFlags", "RunFlags", "SaveFlags", "TokenizerFlags"})   # texts or parameters
 
 
 if __name__ == "__main__":
