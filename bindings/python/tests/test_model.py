@@ -181,6 +181,9 @@ class Errors(unittest.TestCase):
             model.plan(rnaks=2)
         with self.assertRaisesRegex(OverflowError, "'ranks' is -1"):
             model.plan(ranks=-1)
+        with self.assertRaisesRegex(TypeError, "option 'micro_batches': 'float'"):
+            model.plan(micro_batches=2.9)
+        self.assertEqual(model.plan(micro_batches=np.int64(2)).info.micro_batches, 2)
         with self.assertRaisesRegex(ValueError, "'uniform'"):
             model.plan(split="evenly")
         with self.assertRaisesRegex(TypeError, "float64, got|dtype"):

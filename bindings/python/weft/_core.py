@@ -2,6 +2,7 @@
 import collections
 import contextlib
 import ctypes
+import operator
 import os
 import threading
 import weakref
@@ -170,8 +171,8 @@ class Config:
         field = option[:-len("_seconds")] + "_ns" if option.endswith("_seconds") else option
         if field not in self.types:
             raise TypeError(f"{self.name} has no option {option!r}")
-        converted = self.convert(option, self.types[field], value)
         try:
+            converted = self.convert(option, self.types[field], value)
             setattr(self.struct, field, converted)
         except TypeError as reason:
             raise TypeError(f"option {option!r}: {reason}") from None
@@ -196,7 +197,7 @@ class Config:
                 raise InvalidError(f"option {option!r} has {len(value)} elements, expected at most {kind._length_}")
             setattr(self.struct, "n_" + option, len(value))
             return kind(*exact(kind._type_, value))
-        return value if kind is ctypes.c_double else int(value)
+        return value if kind is ctypes.c_double else operator.index(value)
 
     def array(self, option: str, kind: Any, value: Any) -> Any:
         element = kind._type_
@@ -217,10 +218,12 @@ class Config:
 def options_of(struct: Any) -> Dict[str, Any]:
     """The numbers and texts of a configuration struct, by the names of its options."""
     out = {}
+    names = dict(struct._fields_)
     choices = CHOICES[type(struct).__name__]
-    for field in (field[0] for field in struct._fields_):
+    for field in names:
         value = getattr(struct, field)
-        if not isinstance(value, (int, float, bytes)) or field == "size" or field.startswith("reserved"):
+        counts = field.startswith("n_") and field[2:] in names
+        if not isinstance(value, (int, float, bytes)) or field == "size" or field.startswith("reserved") or counts:
             continue
         if field in choices:
             value = choices[field](value)

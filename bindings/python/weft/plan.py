@@ -106,9 +106,9 @@ class Plan(Object):
         config, pointer = _raw.weft_plan_config(ctypes.sizeof(_raw.weft_plan_config)), self._ptr
         check(lambda out, _: _raw.weft_plan_settings(pointer, out), ctypes.byref(config))
         out = options_of(config)
-        out["cuts"] = [config.cuts[i].decode() for i in range(out.pop("n_cuts"))]
-        out["axes"] = {config.axes[i].name.decode(): config.axes[i].size for i in range(out.pop("n_axes"))}
-        out["groups"] = [ParameterGroup._of(config.groups[i]) for i in range(out.pop("n_groups"))]
+        out["cuts"] = [config.cuts[i].decode() for i in range(config.n_cuts)]
+        out["axes"] = {config.axes[i].name.decode(): config.axes[i].size for i in range(config.n_axes)}
+        out["groups"] = [ParameterGroup._of(config.groups[i]) for i in range(config.n_groups)]
         out["optimizer"] = Optimizer._of(config.optimizer.contents)
         return out
 
