@@ -2,10 +2,12 @@
 import sys
 import threading
 import unittest
+import unittest.mock
 
 import numpy as np
 
 import weft
+from weft import _raw
 
 from support import ProcessTest, sine
 
@@ -148,6 +150,38 @@ class Exceptions(ProcessTest):
         with self.assertRaisesRegex(weft.CallbackError, "the reason") as caught:
             plan_with(Fails("shape"))
         self.assertIsInstance(caught.exception.__cause__, KeyError)
+
+    def test_an_exception_in_shape_while_adapters_are_made(self):
+        op, model = Fails(None), weft.Model()
+        model.output(model.apply(op, model.input("x", (4,)).linear(4, name="in")).linear(1, name="out"))
+        op.method = "shape"
+        with self.assertRaisesRegex(weft.CallbackError, "the reason") as caught:
+            model.adapt(targets=["all-linear"])
+        self.assertIsInstance(caught.exception.__cause__, KeyError)
+
+    def test_an_op_that_is_refused(self):
+        model, first = weft.Model(), Square()
+        model.op(first)
+        with self.assertRaisesRegex(weft.InvalidError, "Square"):
+            model.op(Square())   # there is one with the name
+        x, refused = model.apply(first, model.input("x", (1,))), weft.Op()
+        for _ in range(2):
+            with self.assertRaisesRegex(weft.InvalidError, "forward is NULL"):
+                model.apply(refused, x)
+
+    def test_an_interrupt_after_an_op_is_added(self):
+        add = _raw.weft_model_add_op
+
+        def interrupted(*arguments):
+            add(*arguments)
+            raise KeyboardInterrupt
+
+        model, square = weft.Model(), Square()
+        with unittest.mock.patch.object(_raw, "weft_model_add_op", interrupted), self.assertRaises(KeyboardInterrupt):
+            model.op(square)
+        model.output(model.apply(square, model.input("x", (1,))))
+        with model.plan(micro_batches=1).run() as run:
+            np.testing.assert_array_equal(run.forward(np.full((4, 1), 3, np.float32)), np.full((4, 1), 9))
 
     def test_an_op_does_not_run_in_the_main_thread(self):
         class Where(Square):

@@ -78,7 +78,7 @@ class Model(Object):
         ParameterGroup("*.lora_?.weight")]."""
         config = Config("weft_adapter_config", {"rank": rank, "alpha": alpha, "targets": targets or None})
         out = ctypes.c_void_p()
-        check(_raw.weft_model_adapt, self._ptr, config.pointer, ctypes.byref(out))
+        self._checked(_raw.weft_model_adapt, self._ptr, config.pointer, ctypes.byref(out))
         model = type(self)(out.value)
         model._ops.update(self._ops)
         model.preset_info = self.preset_info
@@ -143,8 +143,13 @@ class Model(Object):
     def op(self, op: Op) -> None:
         """Makes an op of the program available under its name, for node() and for the processes of a run."""
         registered = Registered(op)
-        registered.add_to(self._ptr)
-        self._ops[registered.name] = registered
+        known = self._ops.setdefault(registered.name, registered)   # first: the library uses it even if KeyboardInterrupt follows the call
+        try:
+            registered.add_to(self._ptr)
+        except Exception:
+            if known is registered:
+                del self._ops[registered.name]
+            raise
 
     def apply(self, op: Op, *inputs: Value, params: Sequence[Parameter] = (), name: Optional[str] = None) -> Value:
         """Adds a node with an op of the program."""
