@@ -82,9 +82,10 @@ def callback(type_):
 
 
 def raw(api):
-    out = [HEADER, "# mypy: ignore-errors", "import ctypes", "", "from ._library import declare", ""]
+    out = [HEADER, "# mypy: ignore-errors", "import ctypes", "", "from ._library import declare, require", ""]
     for constant in api["constants"]:
         out.append(f"{constant['name']} = {constant['value']}")
+    out.append("require(WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR)")
     for item in api["callbacks"]:
         out.append(f"{item['name']} = {callback(item['type'])}")
     out.append("")

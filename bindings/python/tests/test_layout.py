@@ -7,7 +7,7 @@ import unittest
 import weft
 from weft import _raw, _types
 
-from support import ROOT
+from support import ROOT, ProcessTest
 
 
 class Layout(unittest.TestCase):
@@ -43,6 +43,30 @@ class Layout(unittest.TestCase):
     def test_enumerations_are_public(self):
         classes = {name for name, e in vars(_types).items() if isinstance(e, enum.EnumMeta)}
         self.assertEqual(classes - set(weft.__all__), {"PredictFlags", "RunFlags", "SaveFlags", "TokenizerFlags"})   # texts or parameters
+
+
+class Library(ProcessTest):
+    def refused(self, functions):
+        """The error of a package whose library has only these functions."""
+        return self.passes(f"""
+import ctypes, os
+os.environ["WEFT_LIBRARY"] = "the file"
+ctypes.CDLL = lambda path: type("Library", (), {{"_name": path, **{functions}}})
+try:
+    import weft
+except ImportError as error:
+    print(error)
+""")
+
+    def test_another_version_is_refused(self):
+        expected = f"{_raw.WEFT_VERSION_MAJOR}.{_raw.WEFT_VERSION_MINOR}"
+        self.assertEqual(self.refused("{'weft_version': staticmethod(lambda: b'0.1.7')}"),
+                         f"weft: 'the file' is version 0.1.7, expected {expected}. WEFT_LIBRARY can name the file.\n")
+
+    def test_a_library_without_a_function_is_refused(self):
+        for functions, missing in (("{}", "weft_version"), (f"{{'weft_version': staticmethod(lambda: {weft.__version__.encode()})}}", "weft_status_text")):
+            self.assertEqual(self.refused(functions), f"weft: 'the file' has no function {missing}, expected the libweft of this package. "
+                                                      "WEFT_LIBRARY can name the file.\n")
 
 
 if __name__ == "__main__":

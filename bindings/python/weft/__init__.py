@@ -41,9 +41,6 @@ from .value import Parameter, Value
 
 __version__: str = _raw.weft_version().decode()
 
-if __version__.split(".")[:2] != [str(_raw.WEFT_VERSION_MAJOR), str(_raw.WEFT_VERSION_MINOR)]:
-    raise ImportError(f"weft: the library is version {__version__}, this package is for {_raw.WEFT_VERSION_MAJOR}.{_raw.WEFT_VERSION_MINOR}")
-
 
 def kernels() -> str:
     """The name of the kernels that multiply matrices."""

@@ -28,9 +28,19 @@ INTEGERS = {ctypes.c_int32: (-1 << 31, (1 << 31) - 1), ctypes.c_uint32: (0, (1 <
             ctypes.c_int64: (-1 << 63, (1 << 63) - 1), ctypes.c_uint64: (0, (1 << 64) - 1)}
 
 
+def require(major: int, minor: int) -> None:
+    """Refuses a library of another version, which may lack functions."""
+    version = declare("weft_version", ctypes.c_char_p)().decode()
+    if version.split(".")[:2] != [str(major), str(minor)]:
+        raise ImportError(f"weft: {lib._name!r} is version {version}, expected {major}.{minor}. WEFT_LIBRARY can name the file.")
+
+
 def declare(name: str, result: Any, *parameters: Any) -> Any:
     """A function of the library. It refuses integers that are out of range, which ctypes would cut."""
-    function: Any = getattr(lib, name)
+    try:
+        function: Any = getattr(lib, name)
+    except AttributeError:
+        raise ImportError(f"weft: {lib._name!r} has no function {name}, expected the libweft of this package. WEFT_LIBRARY can name the file.") from None
     function.restype = result
     function.argtypes = parameters
     limits = [(i, *INTEGERS[kind]) for i, kind in enumerate(parameters) if kind in INTEGERS]

@@ -3,7 +3,7 @@
 # mypy: ignore-errors
 import ctypes
 
-from ._library import declare
+from ._library import declare, require
 
 WEFT_VERSION_MAJOR = 0
 WEFT_VERSION_MINOR = 2
@@ -12,6 +12,7 @@ WEFT_MAX_DIMS = 8
 WEFT_WARM_UP_AUTO = 0
 WEFT_ANY_RANK = -1
 WEFT_KEY_SIZE = 65
+require(WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR)
 weft_release_cb = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 weft_log_cb = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_void_p)
 
