@@ -118,7 +118,7 @@ class Run(Polled):
     # Steps
 
     def train(self, *inputs: Any, **named: Any) -> float:
-        """Makes a training step and returns its loss. Inputs are in the order of the model, or named."""
+        """Makes a training step and returns its loss. Inputs are in the order of the model, or named. step() describes KeyboardInterrupt."""
         return self.step(*inputs, mode=StepMode.TRAIN, **named)
 
     def gradients(self, *inputs: Any, **named: Any) -> float:
@@ -130,7 +130,8 @@ class Run(Polled):
         return self.step(*inputs, mode=StepMode.EVAL, **named)
 
     def step(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, **named: Any) -> float:
-        """Makes a step and returns its loss. Only between steps."""
+        """Makes a step and returns its loss. Only between steps. A step that KeyboardInterrupt leaves goes on, and may read the arrays until the
+        next call that is possible between steps only, which waits for its end."""
         mode = StepMode(choice(StepMode, mode))
         return self._made(self._arrays(inputs, named, mode), mode, _final)
 
@@ -290,7 +291,7 @@ class Run(Polled):
                 yield event
 
     async def step_async(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, **named: Any) -> Event:
-        """Makes a step in a loop of asyncio, and returns its final event. Only between steps."""
+        """Makes a step in a loop of asyncio, and returns its final event. Only between steps. A cancelled step goes on, as step() describes."""
         mode = StepMode(choice(StepMode, mode))
         arrays = self._arrays(inputs, named, mode)
 
