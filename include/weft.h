@@ -1363,7 +1363,7 @@ WEFT_API void weft_generator_free(weft_generator *generator);
  */
 WEFT_API weft_status weft_generator_add(weft_generator *generator, const int32_t *tokens, size_t n_tokens,
                                         const weft_sequence_config *config, uint64_t *sequence, weft_error *err);
-/** Ends a sequence; its tokens that have not been polled are dropped. WEFT_ENOENT: it has ended. Thread: owner. */
+/** Ends a sequence; its tokens that have not been polled are dropped. WEFT_ENOENT: it has ended, and no token was left. Thread: owner. */
 WEFT_API weft_status weft_generator_remove(weft_generator *generator, uint64_t sequence, weft_error *err);
 
 /**

@@ -41,6 +41,12 @@ struct Unref {
   void operator()(weft_tensor* tensor) const { weft_tensor_unref(tensor); }
 };
 
+// What a sequence has added: a token, or the failure with which it ended.
+struct Made {
+  weft_token token = {};
+  Status failure = {};
+};
+
 // A row of a step: a token of a sequence, or padding.
 struct Row {
   int32_t token = 0, position = 0, place = -1;
@@ -163,8 +169,7 @@ struct weft_generator {
   bool small_only_ = false;  // the step has short micro-batches only
   size_t step_rows_ = 0;     // when all are chosen
   size_t delivered_ = 0;     // micro-batches whose logits have arrived
-  std::deque<weft_token> made_;
-  std::deque<Status> failures_;  // of sequences that have left, not returned yet
+  std::deque<Made> made_;    // not returned yet
   Candidates candidates_;
 };
 
@@ -198,11 +203,13 @@ Status weft_generator::add(std::span<const int32_t> tokens, const weft_sequence_
 }
 
 Status weft_generator::remove(uint64_t id) {
+  const size_t dropped =
+      std::erase_if(made_, [id](const Made& made) { return made.token.sequence == id; });
   const auto at = find(id);
-  if (at == sequences_.end())
+  if (at != sequences_.end())
+    leave(at);
+  else if (dropped == 0)
     return Status(Code::not_found, cat("the generator has no sequence ", id));
-  std::erase_if(made_, [id](const weft_token& token) { return token.sequence == id; });
-  leave(at);
   return {};
 }
 
@@ -359,18 +366,18 @@ void weft_generator::give_rows_back() {
 }
 
 void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
+  weft_token out = {};
+  out.sequence = sequence.id;
   if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
-    failures_.emplace_back(Code::data,
-                           cat("a logit of sequence ", sequence.id,
-                               " is NaN: a weight or a value of the model is not finite"));
+    Status failure(Code::data, cat("a logit of sequence ", sequence.id,
+                                   " is NaN: a weight or a value of the model is not finite"));
+    made_.push_back({out, std::move(failure)});
     return leave(find(sequence.id));
   }
   const weft_sequence_config& c = sequence.config;
   const uint64_t added = sequence.tokens.size() - sequence.begun, index = c.first + added;
   penalize(logits, sequence.tokens, c.repetition_penalty);
   const int32_t token = sample(sampling_of(c), logits, c.number, index, candidates_);
-  weft_token out = {};
-  out.sequence = sequence.id;
   out.index = index;
   out.token = token;
   const bool stops =
@@ -379,7 +386,7 @@ void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
             : c.limit > 0 && added + 1 >= c.limit   ? WEFT_SEQUENCE_LIMIT
             : sequence.tokens.size() + 1 > context_ ? WEFT_SEQUENCE_CONTEXT
                                                     : WEFT_SEQUENCE_CONTINUES;
-  made_.push_back(out);
+  made_.push_back({out});
   sequence.tokens.push_back(token);
   if (out.end) leave(find(sequence.id));
 }
@@ -407,15 +414,11 @@ Status weft_generator::poll(weft_token& token, int64_t timeout_ns, bool& found) 
   const int64_t begin = monotonic_ns();
   for (;;) {
     if (!made_.empty()) {
-      fill_result(&token, made_.front());
+      const Made next = std::move(made_.front());
       made_.pop_front();
-      found = true;
-      return {};
-    }
-    if (!failures_.empty()) {
-      Status failure = std::move(failures_.front());
-      failures_.pop_front();
-      return failure;
+      found = next.failure.ok();
+      if (found) fill_result(&token, next.token);
+      return next.failure;
     }
     if (!in_step_) {
       if (sequences_.empty()) return {};

@@ -182,6 +182,23 @@ TEST(Generator, ARemovedSequenceHasNoMoreTokensAndFreesItsPlace) {
   EXPECT_EQ(made, one(more, config_of(2)));
 }
 
+// Both have a token of the same step, with which they end. Only one of them has been polled.
+TEST(Generator, ARemovedSequenceThatHasEndedHasNoMoreTokens) {
+  const RunPtr run = new_run(2);
+  const GeneratorPtr generator = new_generator(run);
+  weft_sequence_config config = config_of(0);
+  config.limit = 1;
+  const uint64_t ids[] = {add(generator, text(0, 1), config), add(generator, text(1, 1), config)};
+  weft_token token;
+  ASSERT_TRUE(poll(generator, token));
+  const uint64_t other = ids[0] + ids[1] - token.sequence;
+  Error err;
+  EXPECT_EQ(weft_generator_remove(generator.get(), token.sequence, &err), WEFT_ENOENT);
+  EXPECT_EQ(weft_generator_remove(generator.get(), other, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_generator_remove(generator.get(), other, &err), WEFT_ENOENT);
+  EXPECT_FALSE(poll(generator, token));
+}
+
 TEST(Generator, ASequenceEndsAtItsLimitAtAStopAndAtTheEndOfTheCache) {
   const auto last = [](weft_sequence_config config, size_t length) {
     const RunPtr run = new_run(1);
@@ -290,6 +307,11 @@ TEST(Generator, AModelThatIsNotFiniteHasNoTokens) {
                    {is_nan(id).c_str(), "not finite"});
     EXPECT_EQ(weft_generator_poll(generator.get(), &token, -1, &err), 0);  // none is left
   }
+  add(generator, {1, 2}, config_of(0));
+  const uint64_t removed = add(generator, {3, 4}, config_of(1));
+  EXPECT_EQ(weft_generator_poll(generator.get(), &token, -1, &err), WEFT_EDATA);
+  EXPECT_EQ(weft_generator_remove(generator.get(), removed, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_generator_poll(generator.get(), &token, -1, &err), 0);
 }
 
 // Only one sequence is long enough for the position that is not finite.
