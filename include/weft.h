@@ -1258,8 +1258,8 @@ WEFT_API weft_status weft_run_failure(const weft_run *run, weft_failure *out);
 WEFT_API size_t weft_failure_text(const weft_failure *failure, char *buffer, size_t size);
 
 /**
- * A descriptor that is readable while weft_run_poll has something to do: level-triggered, for poll(2) and similar calls. Do not read from
- * it. -1: the process had no descriptor left when the run started. Borrowed: valid as long as the run. Thread: any.
+ * A descriptor that is readable while weft_run_poll, or weft_generator_poll, has something to do: level-triggered, for poll(2) and similar
+ * calls. Do not read from it. -1: the process had no descriptor left when the run started. Borrowed: valid as long as the run. Thread: any.
  */
 WEFT_API int weft_run_fd(const weft_run *run);
 

@@ -112,6 +112,7 @@ struct weft_generator {
 
   ~weft_generator() {
     run_.generates = false;
+    run_.run->hold(false);
     if (in_step_) feed_padding();
     while (in_step_) {
       std::optional<weft_event> event;
@@ -123,6 +124,8 @@ struct weft_generator {
   Status add(std::span<const int32_t> tokens, const weft_sequence_config& config, uint64_t* id);
   Status remove(uint64_t id);
   Status poll(weft_token& token, int64_t timeout_ns, bool& found);
+  // The descriptor of the run is readable if poll() need not wait for an event.
+  void show_ready() { run_.run->hold(!made_.empty() || (!in_step_ && !sequences_.empty())); }
 
  private:
   using Sequences = std::vector<std::unique_ptr<Sequence>>;
@@ -199,6 +202,7 @@ Status weft_generator::add(std::span<const int32_t> tokens, const weft_sequence_
   made->cached = taken.cached;
   *id = made->id;
   sequences_.push_back(std::move(made));
+  show_ready();
   return {};
 }
 
@@ -210,6 +214,7 @@ Status weft_generator::remove(uint64_t id) {
     leave(at);
   else if (dropped == 0)
     return Status(Code::not_found, cat("the generator has no sequence ", id));
+  show_ready();
   return {};
 }
 
@@ -487,7 +492,9 @@ weft_status weft_generator_poll(weft_generator* generator, weft_token* token, in
     WEFT_TRY(require(generator, "generator"));
     WEFT_TRY(require(token, "token"));
     WEFT_TRY(check_result(*token));
-    return generator->poll(*token, timeout_ns, found);
+    Status polled = generator->poll(*token, timeout_ns, found);
+    generator->show_ready();
+    return polled;
   });
   return status < 0 ? status : found;
 }

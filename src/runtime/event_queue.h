@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// Readable while raised; level-triggered.
+// Readable while raised or held; level-triggered.
 class Flag {
  public:
   Flag() : descriptor_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
@@ -26,17 +26,26 @@ class Flag {
   Flag& operator=(const Flag&) = delete;
 
   void set(bool raised) {
-    if (raised == raised_) return;
     raised_ = raised;
-    uint64_t word = 1;
-    if (raised ? write(descriptor_, &word, sizeof word) : read(descriptor_, &word, sizeof word))
-      return;  // a write to an open eventfd cannot fail
+    show(raised_ || held_);
+  }
+  void hold(bool held) {
+    held_ = held;
+    show(raised_ || held_);
   }
   int descriptor() const { return descriptor_; }  // -1: the process had no free descriptor
 
  private:
+  void show(bool readable) {
+    if (readable == readable_) return;
+    readable_ = readable;
+    uint64_t word = 1;
+    if (readable ? write(descriptor_, &word, sizeof word) : read(descriptor_, &word, sizeof word))
+      return;  // a write to an open eventfd cannot fail
+  }
+
   const int descriptor_;
-  bool raised_ = false;
+  bool raised_ = false, held_ = false, readable_ = false;
 };
 
 class EventQueue {
@@ -89,6 +98,10 @@ class EventQueue {
     return true;
   }
 
+  void hold(bool held) {
+    const std::lock_guard lock(mutex_);
+    flag_.hold(held);
+  }
   int descriptor() const { return flag_.descriptor(); }
 
  private:

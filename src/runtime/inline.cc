@@ -33,6 +33,7 @@ class InlineRun final : public Run, private LocalRanks::Driver {
   bool is_inline() const override { return true; }
   Worker* worker_here(int32_t rank) override { return &ranks_->worker(rank); }
   int descriptor() const override { return flag_.descriptor(); }
+  void hold(bool held) override { flag_.hold(held); }
 
  private:
   void start(Step* step) override {

@@ -35,6 +35,7 @@ Status on_loop(Loop& loop, F&& body) {
 class LoopRun : public Run {
  public:
   int descriptor() const final { return events_.descriptor(); }
+  void hold(bool held) final { events_.hold(held); }
 
   // Owner's thread. Starts the run with `open`, which calls attach() last: in this call, or on a
   // thread of the run, whose end is an event.

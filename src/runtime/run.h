@@ -79,6 +79,8 @@ class Run : public EventSource {
   Status save(SaveRequest request);
   // Waits only while the start, a step or a save is in progress.
   bool poll(RunEvent& event, int64_t timeout_ns) override;
+  // Makes the descriptor readable, also without an event: the owner has work before its next poll.
+  virtual void hold(bool held) = 0;
   bool idle() const { return free_.size() == steps_.size(); }  // every final event has been polled
   // Ok if the run has started and has not failed. After a failed step it is an error for the rest
   // of the run: the ranks may be in the states of different steps.

@@ -1,4 +1,6 @@
 // A generator: its tokens are those of single steps, whatever joins and leaves beside them.
+#include <poll.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -197,6 +199,37 @@ TEST(Generator, ARemovedSequenceThatHasEndedHasNoMoreTokens) {
   EXPECT_EQ(weft_generator_remove(generator.get(), other, &err), WEFT_OK) << err.text;
   EXPECT_EQ(weft_generator_remove(generator.get(), other, &err), WEFT_ENOENT);
   EXPECT_FALSE(poll(generator, token));
+}
+
+bool is_readable(const RunPtr& run, int timeout_ms) {
+  pollfd descriptor = {.fd = weft_run_fd(run.get()), .events = POLLIN, .revents = 0};
+  return ::poll(&descriptor, 1, timeout_ms) == 1;
+}
+
+// A host that waits for the descriptor first, and polls once whenever it is readable.
+TEST(Generator, TheDescriptorIsReadableWhilePollHasSomethingToDo) {
+  for (const uint32_t threads : {0u, 1u}) {
+    const RunPtr run = new_run(3, 2, threads, 4, 2, 8);
+    const GeneratorPtr generator = new_generator(run);
+    EXPECT_FALSE(is_readable(run, 0));
+    weft_sequence_config config = config_of(0);
+    config.limit = 5;
+    for (int32_t i = 0; i < 3; ++i) add(generator, text(i, 9), config);
+    ASSERT_TRUE(is_readable(run, 0));
+    for (int left = 3; left > 0;) {
+      ASSERT_TRUE(is_readable(run, -1));
+      weft_token token = sized<weft_token>();
+      Error err;
+      const weft_status got = weft_generator_poll(generator.get(), &token, 0, &err);
+      ASSERT_GE(got, 0) << err.text;
+      left -= got == 1 && token.end != 0;
+    }
+    EXPECT_EQ(weft_generator_remove(generator.get(), add(generator, {1}, config), nullptr),
+              WEFT_OK);
+    weft_token token;
+    EXPECT_FALSE(poll(generator, token));
+    EXPECT_FALSE(is_readable(run, 0));
+  }
 }
 
 TEST(Generator, ASequenceEndsAtItsLimitAtAStopAndAtTheEndOfTheCache) {

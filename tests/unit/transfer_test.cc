@@ -57,6 +57,7 @@ class FarRun final : public Run {
   Requests* requests() override { return &requests_; }
   int descriptor() const override { return -1; }
   void feed(int32_t) override {}
+  void hold(bool) override {}
 
   std::map<int32_t, size_t> expected;  // unanswered requests per rank
   size_t most = 0;                     // in transit at once

@@ -1478,7 +1478,7 @@ extern "C" {
     pub fn weft_run_failure(run: *const weft_run, out: *mut weft_failure) -> weft_status;
     /// Writes a failure as text, in the form of weft_event.text, with a NUL; the caller may change fields before. Writes at most `size` bytes; returns the bytes that the whole text needs, with its NUL. Thread: any.
     pub fn weft_failure_text(failure: *const weft_failure, buffer: *mut c_char, size: usize) -> usize;
-    /// A descriptor that is readable while weft_run_poll has something to do: level-triggered, for poll(2) and similar calls. Do not read from it. -1: the process had no descriptor left when the run started. Borrowed: valid as long as the run. Thread: any.
+    /// A descriptor that is readable while weft_run_poll, or weft_generator_poll, has something to do: level-triggered, for poll(2) and similar calls. Do not read from it. -1: the process had no descriptor left when the run started. Borrowed: valid as long as the run. Thread: any.
     pub fn weft_run_fd(run: *const weft_run) -> c_int;
     /// Bytes of the tensors of a rank that are in memory; compare weft_plan_bytes. Only between steps. Thread: owner.
     pub fn weft_run_resident(run: *mut weft_run, rank: u32, bytes: *mut i64, err: *mut weft_error) -> weft_status;
