@@ -1441,8 +1441,8 @@ WEFT_API void weft_checkpoint_free(weft_checkpoint *checkpoint);
 /** Describes a checkpoint. Thread: any. */
 WEFT_API weft_status weft_checkpoint_describe(const weft_checkpoint *checkpoint, weft_checkpoint_info *info);
 /**
- * The name and shape of tensor `index`; the name is NULL and desc->dtype 0 if there is none. *dtype (may be NULL) is set to the name of its
- * type in the file; if weft has no such type, desc->dtype is 0. Borrowed: valid as long as the checkpoint. Thread: any.
+ * The name and shape of tensor `index`; the name is NULL and desc->dtype 0 if there is none. `dtype` (may be NULL) receives the name of its
+ * type in the file, or NULL; if weft has no such type, desc->dtype is 0. Borrowed: valid as long as the checkpoint. Thread: any.
  */
 WEFT_API const char *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, uint32_t index, weft_desc *desc, const char **dtype);
 /** XXH3-128 of the bytes of a tensor, 32 hex digits and a NUL; index -1: of all parameters, as weft_run_digest. Thread: owner. */

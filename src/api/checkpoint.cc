@@ -184,10 +184,11 @@ weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint,
 const char* weft_checkpoint_tensor(const weft_checkpoint* c, uint32_t index, weft_desc* desc,
                                    const char** dtype) {
   if (desc) *desc = {};
+  if (dtype) *dtype = nullptr;
   if (!c || index >= c->params() + c->states()) return nullptr;
   if (!c->weights) {
     if (desc) *desc = from_desc(c->spec(index).desc);
-    if (dtype) *dtype = c->spec(index).desc.dtype == DType::i32 ? "I32" : "F32";
+    if (dtype) *dtype = file_dtype(c->spec(index).desc.dtype);
     return c->spec(index).name.c_str();
   }
   const SafetensorsEntry& entry = *c->weights->tensors[index].entry;

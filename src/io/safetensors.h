@@ -24,9 +24,12 @@
 
 namespace weft {
 
+// Its name in a file: "F32", "BF16", ...
+const char* file_dtype(DType dtype);
+
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype;  // as in the file: "F32", "BF16", ...
+  std::string dtype;  // as in the file, see file_dtype()
   Shape shape;
   uint64_t begin = 0, end = 0;  // bytes, counted from the end of the header
 

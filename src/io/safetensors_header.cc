@@ -39,16 +39,6 @@ const DTypeRow* find_dtype(std::string_view name) {
   return row == std::end(kDTypes) ? nullptr : row;
 }
 
-std::string_view file_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return "F32";
-    case DType::i32: return "I32";
-    case DType::f64: return "F64";
-    case DType::bf16: return "BF16";
-  }
-  return "";
-}
-
 // Receives the events of nlohmann's parser. Each handler returns whether to continue; `status`
 // keeps the first error.
 class HeaderReader {
@@ -321,6 +311,16 @@ std::string print_safetensors_header(const SafetensorsHeader& header) {
   return out + json;
 }
 
+const char* file_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "F32";
+    case DType::i32: return "I32";
+    case DType::f64: return "F64";
+    case DType::bf16: return "BF16";
+  }
+  return "";
+}
+
 Result<SafetensorsHeader> lay_out_safetensors(const std::vector<TensorSpec>& tensors,
                                               const SafetensorsMetadata& metadata) {
   for (const auto& [key, value] : metadata)
@@ -343,8 +343,8 @@ Result<SafetensorsHeader> lay_out_safetensors(const std::vector<TensorSpec>& ten
   header.metadata = metadata;
   uint64_t next = 0;
   for (const TensorSpec* tensor : order) {
-    SafetensorsEntry entry{tensor->name, std::string(file_dtype(tensor->desc.dtype)),
-                           tensor->desc.shape, next, 0};
+    SafetensorsEntry entry{tensor->name, file_dtype(tensor->desc.dtype), tensor->desc.shape, next,
+                           0};
     if (__builtin_add_overflow(next, uint64_t{tensor->desc.bytes()}, &next) || next > uint64_t{1}
                                                                                           << 62)
       return Status(Code::invalid, cat("tensor ", shown(tensor->name),

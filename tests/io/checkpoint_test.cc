@@ -10,6 +10,7 @@
 #include <set>
 
 #include "checkpoints.h"
+#include "weft.h"
 
 namespace weft {
 namespace {
@@ -61,6 +62,31 @@ TEST(Checkpoint, ComesBackAsItWas) {
     EXPECT_TRUE(fine(check_checkpoint(checkpoint)));
     EXPECT_TRUE(fine(checkpoint.verify()));
   }
+}
+
+TEST(Checkpoint, TypesOfTensorsHaveTheirNamesInTheCInterface) {
+  const Directory directory;
+  const std::vector<TensorSpec> tensors = {
+      {"a", {DType::f32, {2}}}, {"b", {DType::i32, {2}}}, {"c", {DType::f64, {2}}}};
+  auto writer = CheckpointWriter::begin(directory.path(), manifest_of(1), tensors, {});
+  ASSERT_TRUE(fine(writer.status()));
+  for (const TensorSpec& tensor : tensors) {
+    const std::vector<std::byte> zeros(tensor.desc.bytes());
+    ASSERT_TRUE(fine(writer.value().write(ShardPart::model, tensor.name, 0, zeros)));
+  }
+  ASSERT_TRUE(fine(writer.value().commit().status()));
+  weft_checkpoint* checkpoint = nullptr;
+  ASSERT_EQ(weft_checkpoint_open(directory.path().c_str(), &checkpoint, nullptr), WEFT_OK);
+  const char* dtype = nullptr;
+  std::set<std::string> found;
+  for (uint32_t i = 0; i < 3; ++i) {
+    const std::string name = weft_checkpoint_tensor(checkpoint, i, nullptr, &dtype);
+    found.insert(name + ' ' + dtype);
+  }
+  EXPECT_EQ(found, (std::set<std::string>{"a F32", "b I32", "c F64"}));
+  EXPECT_EQ(weft_checkpoint_tensor(checkpoint, 3, nullptr, &dtype), nullptr);
+  EXPECT_EQ(dtype, nullptr);
+  weft_checkpoint_free(checkpoint);
 }
 
 TEST(Checkpoint, ShardsKeepToTheirLimit) {

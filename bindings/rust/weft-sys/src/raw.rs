@@ -1520,7 +1520,7 @@ extern "C" {
     pub fn weft_checkpoint_free(checkpoint: *mut weft_checkpoint);
     /// Describes a checkpoint. Thread: any.
     pub fn weft_checkpoint_describe(checkpoint: *const weft_checkpoint, info: *mut weft_checkpoint_info) -> weft_status;
-    /// The name and shape of tensor `index`; the name is NULL and desc->dtype 0 if there is none. *dtype (may be NULL) is set to the name of its type in the file; if weft has no such type, desc->dtype is 0. Borrowed: valid as long as the checkpoint. Thread: any.
+    /// The name and shape of tensor `index`; the name is NULL and desc->dtype 0 if there is none. `dtype` (may be NULL) receives the name of its type in the file, or NULL; if weft has no such type, desc->dtype is 0. Borrowed: valid as long as the checkpoint. Thread: any.
     pub fn weft_checkpoint_tensor(checkpoint: *const weft_checkpoint, index: u32, desc: *mut weft_desc, dtype: *mut *const c_char) -> *const c_char;
     /// XXH3-128 of the bytes of a tensor, 32 hex digits and a NUL; index -1: of all parameters, as weft_run_digest. Thread: owner.
     pub fn weft_checkpoint_digest(checkpoint: *mut weft_checkpoint, index: i64, digest: *mut c_char, err: *mut weft_error) -> weft_status;
