@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { STEPS = 100, MICRO_BATCHES = 4, MICRO_BATCH_SIZE = 4, SAMPLES = MICRO_BATCHES * MICRO_BATCH_SIZE, GENERATED = 3 };
+enum { STEPS = 100, MICRO_BATCHES = 4, MICRO_BATCH_SIZE = 4, SAMPLES = MICRO_BATCHES * MICRO_BATCH_SIZE, GENERATED = 3, MOST_IDS = 16 };
 
 static weft_error err = {.size = sizeof err};
 
@@ -31,6 +31,10 @@ static weft_model *make_model(const weft_checkpoint *base, weft_preset_info *inf
   weft_model *model = NULL;
   char text[4096];
   require(weft_checkpoint_describe(base, &found));
+  if (!found.model) {
+    fprintf(stderr, "fine_tune: '%s' does not describe its model; expected a directory of Transformers\n", found.path);
+    exit(2);
+  }
   snprintf(text, sizeof text, "%s,lora_rank=8,lora_alpha=16,lora_targets=all-linear", found.model);
   require(weft_model_preset(text, 0, 2, &model, info, &err));
   return model;
@@ -107,12 +111,16 @@ static void print_answer(weft_run *run, const weft_tokenizer *tokenizer, const c
   weft_text_stream *stream = NULL;
   weft_sequence_config config;
   weft_token token = {.size = sizeof token};
-  int32_t ids[16];
+  int32_t ids[MOST_IDS];
   size_t n_ids;
   uint64_t sequence;
   const char *text;
   size_t size;
-  require(weft_tokenizer_encode(tokenizer, prompt, strlen(prompt), WEFT_ADD_SPECIALS, ids, 16, &n_ids, &err));
+  require(weft_tokenizer_encode(tokenizer, prompt, strlen(prompt), WEFT_ADD_SPECIALS, ids, MOST_IDS, &n_ids, &err));
+  if (n_ids > MOST_IDS) {
+    fprintf(stderr, "fine_tune: the prompt '%s' has %zu tokens, expected at most %d\n", prompt, n_ids, MOST_IDS);
+    exit(2);
+  }
   weft_sequence_config_init(&config, sizeof config);
   config.temperature = 0;
   config.limit = GENERATED;

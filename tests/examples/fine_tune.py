@@ -20,8 +20,17 @@ def lines(program, *arguments):
         return done.stdout.splitlines(), files
 
 
+def refused(program, base, *arguments):
+    """A file of weights does not describe its model."""
+    words = [f"{base}/model.safetensors", *arguments, "unused"]
+    done = subprocess.run([program, *words], stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 2 or "does not describe its model" not in done.stderr:
+        sys.exit(f"a file of weights: exit code {done.returncode}, {done.stderr}")
+
+
 def main():
     program, *arguments = sys.argv[1:]
+    refused(program, *arguments)
     processes = lines(program, *arguments)
     losses = [float(loss) for loss in re.findall(r"^step \d+  loss (\S+)$", "\n".join(processes[0]), re.M)]
     if len(losses) != 4 or losses[-1] > losses[0] - 0.25:
