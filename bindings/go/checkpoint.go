@@ -254,16 +254,9 @@ func (k *Checkpoint) Export(path string) error {
 
 // ExportConfig configures Checkpoint.ExportAs.
 type ExportConfig struct {
-	DType      string // type of the parameters in the files: "f32", or "bf16", to which they are rounded
-	ShardBytes uint64 // of a directory: bytes of the tensors in a file, which may have more only if it has one tensor
+	DType      string // type of the parameters in the files: "f32", or "bf16", to which they are rounded; default: "f32"
+	ShardBytes uint64 // of a directory: bytes of the tensors in a file, which may have more only if it has one tensor; default: 5000000000
 	Merge      bool   // add the adapters of the model to the weights, not write only the adapters
-}
-
-// DefaultExportConfig returns the defaults.
-func DefaultExportConfig() ExportConfig {
-	var c C.weft_export_config
-	C.weft_export_config_init(&c, C.sizeof_weft_export_config)
-	return ExportConfig{C.GoString(c.dtype), uint64(c.shard_bytes), c.merge != 0}
 }
 
 // ExportAs is Export with another type or size of files.
@@ -271,7 +264,11 @@ func (k *Checkpoint) ExportAs(path string, config ExportConfig) error {
 	return call(func(own *memory, err *C.weft_error) C.weft_status {
 		var c C.weft_export_config
 		C.weft_export_config_init(&c, C.sizeof_weft_export_config)
-		c.dtype, c.shard_bytes, c.merge = own.text(config.DType), C.uint64_t(config.ShardBytes), flag(config.Merge)
+		setText(&c.dtype, own.str(config.DType))
+		if config.ShardBytes != 0 {
+			c.shard_bytes = C.uint64_t(config.ShardBytes)
+		}
+		c.merge = flag(config.Merge)
 		return C.weft_checkpoint_export_as(k.borrow(own), own.text(path), &c, err)
 	})
 }

@@ -12,26 +12,26 @@ import (
 
 // SequenceConfig says how a sequence is continued. The filters apply after the temperature: TopK, then TopP, then MinP.
 type SequenceConfig struct {
-	Temperature       float64 // of the random choice; 0: always the most likely token
+	Temperature       float64 // of the random choice; None: always the most likely token; default: 1
 	TopK              int     // choose among that many of the most likely tokens; 0: all
-	TopP              float64 // choose among the fewest most likely tokens that together have this probability
+	TopP              float64 // choose among the fewest most likely tokens that together have this probability; default: 1
 	MinP              float64 // choose among tokens of at least this part of the probability of the most likely one
-	RepetitionPenalty float64 // divides positive logits of tokens of the sequence, and multiplies others
+	RepetitionPenalty float64 // divides positive logits of tokens of the sequence, and multiplies others; default: 1
 	Seed, Number      uint64  // of random choices, with the index of the token
 	First             uint64  // index of the first token that is added
 	Limit             uint64  // tokens to add; 0: as many as the cache has positions for
 	Stops             []int32 // tokens that end the sequence
 }
 
-// DefaultSequenceConfig returns the defaults.
-func DefaultSequenceConfig() SequenceConfig {
-	var c C.weft_sequence_config
-	C.weft_sequence_config_init(&c, C.sizeof_weft_sequence_config)
-	return SequenceConfig{
-		Temperature: float64(c.temperature), TopK: int(c.top_k), TopP: float64(c.top_p), MinP: float64(c.min_p),
-		RepetitionPenalty: float64(c.repetition_penalty), Seed: uint64(c.seed), Number: uint64(c.number), First: uint64(c.first),
-		Limit: uint64(c.limit),
-	}
+func (s *SequenceConfig) fill(c *C.weft_sequence_config, own *memory) {
+	C.weft_sequence_config_init(c, C.sizeof_weft_sequence_config)
+	setNumber(&c.temperature, s.Temperature)
+	setNumber(&c.top_p, s.TopP)
+	setNumber(&c.min_p, s.MinP)
+	setNumber(&c.repetition_penalty, s.RepetitionPenalty)
+	c.top_k, c.seed, c.number = own.unsigned("top_k", s.TopK), C.uint64_t(s.Seed), C.uint64_t(s.Number)
+	c.first, c.limit = C.uint64_t(s.First), C.uint64_t(s.Limit)
+	c.stops, c.n_stops = array(own, s.Stops, toToken), count(len(s.Stops))
 }
 
 // SequenceEnd is the reason why a sequence ends with a token.
@@ -118,11 +118,7 @@ func (g *Generator) Add(tokens []int32, config SequenceConfig) (uint64, error) {
 	var id C.uint64_t
 	err := g.call(func(own *memory, generator *C.weft_generator, err *C.weft_error) C.weft_status {
 		var c C.weft_sequence_config
-		C.weft_sequence_config_init(&c, C.sizeof_weft_sequence_config)
-		c.temperature, c.top_p, c.min_p = C.double(config.Temperature), C.double(config.TopP), C.double(config.MinP)
-		c.top_k, c.repetition_penalty = own.unsigned("top_k", config.TopK), C.double(config.RepetitionPenalty)
-		c.seed, c.number, c.first = C.uint64_t(config.Seed), C.uint64_t(config.Number), C.uint64_t(config.First)
-		c.limit, c.stops, c.n_stops = C.uint64_t(config.Limit), array(own, config.Stops, toToken), count(len(config.Stops))
+		config.fill(&c, own)
 		status := C.weft_generator_add(generator, array(own, tokens, toToken), C.size_t(len(tokens)), &c, &id, err)
 		if status >= 0 {
 			g.run.sequences++

@@ -2,6 +2,7 @@ package weft_test
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -26,8 +27,7 @@ func TestADecoderContinuesSequences(t *testing.T) {
 	generator, err := weft.NewGenerator(run)
 	try(t, err)
 	defer generator.Close()
-	config := weft.DefaultSequenceConfig()
-	config.Limit, config.Stops = 3, []int32{300}
+	config := weft.SequenceConfig{Limit: 3, Stops: []int32{300}}
 	first, err := generator.Add([]int32{1, 2, 3}, config)
 	try(t, err)
 	second, err := generator.Add([]int32{7}, config)
@@ -50,7 +50,7 @@ func TestAGeneratorWithoutSequencesHasNoTokens(t *testing.T) {
 		run := decoder(t, threads)
 		generator, err := weft.NewGenerator(run)
 		try(t, err)
-		config := weft.DefaultSequenceConfig()
+		config := weft.SequenceConfig{}
 		for _, timeout := range []time.Duration{0, -1, time.Hour} {
 			if token, found, err := generator.Poll(timeout); err != nil || found {
 				t.Error("a token of no sequence:", token, err)
@@ -74,8 +74,37 @@ func TestAGeneratorWithoutSequencesHasNoTokens(t *testing.T) {
 		generator.Close()
 		again, err := weft.NewGenerator(run)
 		try(t, err)
-		_, err = again.Add([]int32{1}, weft.DefaultSequenceConfig())
+		_, err = again.Add([]int32{1}, weft.SequenceConfig{})
 		try(t, err)
+	}
+}
+
+func TestASequenceConfigHasTheDefaultsOfTheLibrary(t *testing.T) {
+	run := decoder(t, 1)
+	generator, err := weft.NewGenerator(run)
+	try(t, err)
+	made := func(config weft.SequenceConfig) (out string) {
+		config.Limit = 10
+		_, err := generator.Add([]int32{1, 2, 3}, config)
+		try(t, err)
+		for {
+			token, found, err := generator.Poll(-1)
+			try(t, err)
+			if !found {
+				return out
+			}
+			out += fmt.Sprint(token.Token, " ")
+		}
+	}
+	if zero, one := made(weft.SequenceConfig{}), made(weft.SequenceConfig{Temperature: 1, TopP: 1, RepetitionPenalty: 1}); zero != one {
+		t.Error("the defaults:", zero, one)
+	}
+	likely, other := weft.SequenceConfig{Temperature: weft.None}, weft.SequenceConfig{Temperature: weft.None, Seed: 5}
+	if a, b := made(likely), made(other); a != b || a == made(weft.SequenceConfig{}) {
+		t.Error("the most likely tokens:", a, b)
+	}
+	if _, err := generator.Add([]int32{1}, weft.SequenceConfig{RepetitionPenalty: weft.None}); !errors.Is(err, weft.EINVAL) {
+		t.Error("a penalty of 0:", err)
 	}
 }
 
@@ -96,7 +125,7 @@ func TestCloseEndsAGenerator(t *testing.T) {
 			if err := <-ended; !errors.Is(err, weft.ESTATE) {
 				t.Error("a poll of a closed generator:", err)
 			}
-			if _, err := generator.Add([]int32{1}, weft.DefaultSequenceConfig()); !errors.Is(err, weft.ESTATE) {
+			if _, err := generator.Add([]int32{1}, weft.SequenceConfig{}); !errors.Is(err, weft.ESTATE) {
 				t.Error("a sequence of a closed generator:", err)
 			}
 			if err := generator.Remove(1); !errors.Is(err, weft.ESTATE) {
@@ -116,7 +145,7 @@ func TestCloseEndsAGenerator(t *testing.T) {
 // generate adds sequences and polls their tokens until there is an error. It closes polled after the first token.
 func generate(generator *weft.Generator, polled chan bool) error {
 	for n := 0; ; n++ {
-		if _, err := generator.Add([]int32{1, 2, 3}, weft.DefaultSequenceConfig()); err != nil {
+		if _, err := generator.Add([]int32{1, 2, 3}, weft.SequenceConfig{}); err != nil {
 			return err
 		}
 		for found := true; found; {
@@ -144,7 +173,7 @@ func TestUnreachableGeneratorsAreFreedWithTheirRuns(t *testing.T) {
 			try(t, err)
 			generator, err := weft.NewGenerator(run)
 			try(t, err)
-			_, err = generator.Add([]int32{1}, weft.DefaultSequenceConfig())
+			_, err = generator.Add([]int32{1}, weft.SequenceConfig{})
 			try(t, err)
 			_, _, err = generator.Poll(-1)
 			try(t, err)

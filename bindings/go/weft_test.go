@@ -282,18 +282,15 @@ func TestACheckpointIsExportedWithTheFilesOfItsSource(t *testing.T) {
 	if info := checkpoint.Info(); filepath.Base(info.Source) != "source" || fmt.Sprint(info.Ends) != "[7]" {
 		t.Errorf("%+v", info)
 	}
-	config := weft.DefaultExportConfig()
-	if config != (weft.ExportConfig{DType: "f32", ShardBytes: 5_000_000_000}) {
-		t.Errorf("%+v", config)
-	}
-	config.DType = "bf16"
 	file := filepath.Join(directory, "weights.safetensors")
-	try(t, checkpoint.ExportAs(file, config))
-	weights, err := weft.OpenCheckpoint(file)
-	try(t, err)
-	defer weights.Close()
-	if _, _, dtype := weights.Tensor(0); dtype != "BF16" {
-		t.Error("the type of the file is", dtype)
+	for dtype, expected := range map[string]string{"": "F32", "bf16": "BF16"} {
+		try(t, checkpoint.ExportAs(file, weft.ExportConfig{DType: dtype}))
+		weights, err := weft.OpenCheckpoint(file)
+		try(t, err)
+		defer weights.Close()
+		if _, _, found := weights.Tensor(0); found != expected {
+			t.Error("the type of the file is", found)
+		}
 	}
 }
 

@@ -155,9 +155,7 @@ func answer(run *weft.Run, tokenizer *weft.Tokenizer, prompt string) error {
 		return err
 	}
 	defer generator.Close()
-	config := weft.DefaultSequenceConfig()
-	config.Temperature, config.Limit = 0, generated
-	if _, err := generator.Add(ids, config); err != nil {
+	if _, err := generator.Add(ids, weft.SequenceConfig{Temperature: weft.None, Limit: generated}); err != nil {
 		return err
 	}
 	var made []int32
