@@ -3,6 +3,7 @@ package weft_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -105,6 +106,46 @@ func TestASequenceConfigHasTheDefaultsOfTheLibrary(t *testing.T) {
 	}
 	if _, err := generator.Add([]int32{1}, weft.SequenceConfig{RepetitionPenalty: weft.None}); !errors.Is(err, weft.EINVAL) {
 		t.Error("a penalty of 0:", err)
+	}
+}
+
+func TestASequenceWhoseLogitsAreNaNEnds(t *testing.T) {
+	for _, threads := range []int{0, 1} {
+		run := decoder(t, threads)
+		gamma := make([]float32, 32)
+		gamma[3] = float32(math.NaN())
+		try(t, run.Write("ln_f.weight", weft.Values, gamma))
+		generator, err := weft.NewGenerator(run)
+		try(t, err)
+		for n := 0; n < 2; n++ {
+			_, err = generator.Add([]int32{1, 2, 3}, weft.SequenceConfig{})
+			try(t, err)
+		}
+		for n := 0; n < 2; n++ {
+			if token, _, err := generator.Poll(-1); !errors.Is(err, weft.EDATA) {
+				t.Error("a sequence whose logits are NaN:", token, err)
+			}
+		}
+		if token, found, err := generator.Poll(-1); err != nil || found {
+			t.Error("a token of no sequence:", token, err)
+		}
+	}
+}
+
+// Both end in the same step.
+func TestASequenceThatHasEndedIsRemovedWithItsTokens(t *testing.T) {
+	run := decoder(t, 1)
+	generator, err := weft.NewGenerator(run)
+	try(t, err)
+	first, err := generator.Add([]int32{1}, weft.SequenceConfig{Limit: 1})
+	try(t, err)
+	second, err := generator.Add([]int32{2}, weft.SequenceConfig{Limit: 1})
+	try(t, err)
+	token, _, err := generator.Poll(-1)
+	try(t, err)
+	try(t, generator.Remove(first+second-token.Sequence))
+	if token, found, err := generator.Poll(-1); err != nil || found {
+		t.Error("a token of no sequence:", token, err)
 	}
 }
 
