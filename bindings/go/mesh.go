@@ -52,11 +52,16 @@ func (m *MeshConfig) fill(c *C.weft_mesh_config, own *memory) {
 
 // Mesh is the processes of a run. Rank 0 listens and starts the run; every other process joins and serves.
 type Mesh struct {
-	mu sync.RWMutex // Close waits for other calls
-	c  *C.weft_mesh
-
-	processes []*exec.Cmd // of Spawn
+	*meshMemory
+	mu        sync.RWMutex // Close waits for other calls
+	runs      sync.Map     // keys: each *Run that is not closed
+	processes []*exec.Cmd  // of Spawn
 }
+
+// meshMemory is what the library allocates for a mesh, see runMemory.
+type meshMemory struct{ c *C.weft_mesh }
+
+func (m *meshMemory) free() { C.weft_mesh_free(m.c) }
 
 // Listen makes the mesh of rank 0, which listens on a thread of the library.
 func Listen(config MeshConfig) (*Mesh, error) {
@@ -73,7 +78,7 @@ func Join(config MeshConfig) (*Mesh, error) {
 }
 
 func open(config *MeshConfig, function func(*C.weft_mesh_config, **C.weft_mesh, *C.weft_error) C.weft_status) (*Mesh, error) {
-	mesh := &Mesh{}
+	mesh := &Mesh{meshMemory: &meshMemory{}}
 	err := call(func(own *memory, err *C.weft_error) C.weft_status {
 		var c C.weft_mesh_config
 		config.fill(&c, own)
@@ -82,25 +87,38 @@ func open(config *MeshConfig, function func(*C.weft_mesh_config, **C.weft_mesh, 
 	if err != nil {
 		return nil, err
 	}
-	runtime.SetFinalizer(mesh, (*Mesh).free)
+	runtime.SetFinalizer(mesh.meshMemory, (*meshMemory).free)
 	return mesh, nil
 }
 
-// Close frees the mesh. Close its run first. If Spawn started processes, Close waits for them.
+// Close closes the run of the mesh and frees the mesh. If Spawn started processes, Close waits for them.
 func (m *Mesh) Close() error {
 	if m == nil {
 		return nil
 	}
-	m.free()
-	return m.wait()
+	m.mu.Lock()
+	closed, processes := *m.meshMemory, m.processes
+	m.c, m.processes = nil, nil
+	m.mu.Unlock()
+	m.runs.Range(func(run, _ any) bool {
+		run.(*Run).Close()
+		return true
+	})
+	closed.free()
+	return wait(processes)
 }
 
-func (m *Mesh) free() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	C.weft_mesh_free(m.c)
-	m.c = nil
-	runtime.SetFinalizer(m, nil)
+// begins notes a run, which Close then closes. The call that has started it still borrows the mesh.
+func (m *Mesh) begins(run *Run) {
+	if m != nil {
+		m.runs.Store(run, true)
+	}
+}
+
+func (m *Mesh) ended(run *Run) {
+	if m != nil {
+		m.runs.Delete(run)
+	}
 }
 
 // Cancel ends all present and future calls on the mesh in this process with ECANCELED. The run ends on the other ranks as well.
@@ -151,7 +169,7 @@ func (m *Mesh) Serve(ctx context.Context, plan *Plan, ops *Model, config RunConf
 // ServeNoWait is Serve that returns at once. The events of the run are JoinedEvent with the rank of this process, StartedEvent, and finally
 // EndedEvent or FailedEvent. Only Poll, Events and Close of the run are possible.
 func (m *Mesh) ServeNoWait(plan *Plan, ops *Model, config RunConfig) (*Run, error) {
-	run := &Run{mesh: m, awaited: EndedEvent}
+	run := newRun(m, EndedEvent)
 	return run.open(plan, config, func(own *memory, plan *C.weft_plan, c *C.weft_run_config, err *C.weft_error) C.weft_status {
 		var model *C.weft_model
 		if ops != nil {

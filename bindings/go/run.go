@@ -37,24 +37,39 @@ type RunConfig struct {
 
 // Run is a plan being executed.
 type Run struct {
-	mu         sync.Mutex // guards c, and what it points to
-	c          *C.weft_run
-	unfinished int       // steps and saves without their final event
-	left       bool      // one of these is of a call that has left it
-	awaited    EventKind // the end of the start or of the service that is in progress; 0: there is none
-	samples    int       // of the last step
-	generator  *C.weft_generator
-	sequences  int // of the generator, whose last token has not been taken
+	*runMemory
+	mu         sync.Mutex // guards runMemory, and what it points to
+	unfinished int        // steps and saves without their final event
+	left       bool       // one of these is of a call that has left it
+	awaited    EventKind  // the end of the start or of the service that is in progress; 0: there is none
+	samples    int        // of the last step
+	sequences  int        // of the generator, whose last token has not been taken
 	computes   bool
 	ops        []*op
 	shapes     shapes
 	kinds      StepKinds // of the plan
-	mesh       *Mesh     // not freed before the run
-	log        *logger
+	mesh       *Mesh
 
 	waiting chan struct{} // has an element while a goroutine takes events
 	kept    []Event       // taken while a call waited for its own, and not of that call; guarded by waiting
 	ready   *ready
+}
+
+// runMemory is what the library allocates for a run, apart from the run: a mesh and its run refer to each other, and Go frees no such objects if
+// one of them has a finalizer.
+type runMemory struct {
+	c         *C.weft_run
+	generator *C.weft_generator
+	log       *logger
+	mesh      *meshMemory // not freed before the run
+}
+
+func (m *runMemory) free() {
+	C.weft_generator_free(m.generator)
+	C.weft_run_free(m.c)
+	m.log.free()
+	*m = runMemory{}
+	runtime.SetFinalizer(m, nil)
 }
 
 // Start allocates the planned memory and initializes the parameters. If mesh is nil, this process hosts all ranks. Otherwise the call waits
@@ -81,14 +96,23 @@ func StartNoWait(plan *Plan, mesh *Mesh, config RunConfig) (*Run, error) {
 }
 
 func start(plan *Plan, mesh *Mesh, config RunConfig, flags C.uint32_t, awaited EventKind) (*Run, error) {
-	run := &Run{computes: mesh == nil && config.Threads == 0, mesh: mesh, awaited: awaited}
+	run := newRun(mesh, awaited)
+	run.computes = mesh == nil && config.Threads == 0
 	return run.open(plan, config, func(own *memory, plan *C.weft_plan, c *C.weft_run_config, err *C.weft_error) C.weft_status {
 		c.flags = flags
 		return C.weft_run_start(plan, mesh.borrow(own), c, &run.c, err)
 	})
 }
 
-// open makes the call that sets r.c.
+func newRun(mesh *Mesh, awaited EventKind) *Run {
+	run := &Run{runMemory: &runMemory{}, mesh: mesh, awaited: awaited, waiting: make(chan struct{}, 1)}
+	if mesh != nil {
+		run.runMemory.mesh = mesh.meshMemory
+	}
+	return run
+}
+
+// open makes the call that sets r.c. start borrows the mesh.
 func (r *Run) open(plan *Plan, config RunConfig, start func(*memory, *C.weft_plan, *C.weft_run_config, *C.weft_error) C.weft_status) (*Run, error) {
 	err := call(func(own *memory, err *C.weft_error) C.weft_status {
 		var c C.weft_run_config
@@ -103,15 +127,18 @@ func (r *Run) open(plan *Plan, config RunConfig, start func(*memory, *C.weft_pla
 			r.kinds = StepKinds(settings.step_kinds)
 		}
 		r.log = setLog(&c, config)
-		return start(own, borrowed, &c, err)
+		status := start(own, borrowed, &c, err)
+		if status >= 0 {
+			r.ready = newReady(int(C.weft_run_fd(r.c)))
+			r.mesh.begins(r)
+		}
+		return status
 	})
 	if err = caused(r.ops, err); err != nil {
 		r.log.free()
 		return nil, err
 	}
-	r.waiting = make(chan struct{}, 1)
-	r.ready = newReady(int(C.weft_run_fd(r.c)))
-	runtime.SetFinalizer(r, (*Run).Close)
+	runtime.SetFinalizer(r.runMemory, (*runMemory).free)
 	return r, nil
 }
 
@@ -150,11 +177,9 @@ func (r *Run) Close() error {
 	defer r.release()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.freeGenerator()
-	C.weft_run_free(r.c)
-	r.log.free()
-	r.c, r.ops, r.kept = nil, nil, nil
-	runtime.SetFinalizer(r, nil)
+	r.runMemory.free()
+	r.ops, r.kept, r.sequences = nil, nil, 0
+	r.mesh.ended(r)
 	return nil
 }
 

@@ -61,9 +61,9 @@ func joinAndServe(ctx context.Context, plan *Plan, config MeshConfig, run RunCon
 }
 
 // wait waits for the processes and returns the first failure.
-func (m *Mesh) wait() error {
+func wait(processes []*exec.Cmd) error {
 	var first error
-	for i, process := range m.processes {
+	for i, process := range processes {
 		err := process.Wait()
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
@@ -73,6 +73,5 @@ func (m *Mesh) wait() error {
 			first = err
 		}
 	}
-	m.processes = nil
 	return first
 }

@@ -294,6 +294,57 @@ func TestACheckpointIsExportedWithTheFilesOfItsSource(t *testing.T) {
 	}
 }
 
+// withMesh starts a run on a mesh, which waits for rank 1.
+func withMesh(t *testing.T) (*weft.Mesh, *weft.Run) {
+	t.Helper()
+	model, _ := sine(t)
+	plan, err := weft.NewPlan(model, small)
+	try(t, err)
+	mesh, err := weft.Listen(weft.MeshConfig{})
+	try(t, err)
+	run, err := weft.StartNoWait(plan, mesh, weft.RunConfig{})
+	try(t, err)
+	return mesh, run
+}
+
+func TestCloseOfAMeshClosesItsRuns(t *testing.T) {
+	mesh, run := withMesh(t)
+	other, err := weft.Join(weft.MeshConfig{Endpoint: mesh.JoinEndpoint()})
+	try(t, err)
+	service, err := other.ServeNoWait(nil, nil, weft.RunConfig{})
+	try(t, err)
+	polled := make(chan error)
+	go func() {
+		var err error
+		for err == nil {
+			_, err = run.Poll(background)
+		}
+		polled <- err
+	}()
+	try(t, mesh.Close())
+	if err := <-polled; !errors.Is(err, weft.ESTATE) {
+		t.Error("a poll of a run whose mesh is closed:", err)
+	}
+	try(t, other.Close())
+	for _, run := range []*weft.Run{run, service} {
+		if _, err := run.Poll(background); !errors.Is(err, weft.ESTATE) {
+			t.Error("a run whose mesh is closed:", err)
+		}
+		try(t, run.Close())
+	}
+	try(t, mesh.Close())
+}
+
+func TestUnreachableMeshesAreFreedWithTheirRuns(t *testing.T) {
+	before := descriptors(t)
+	for i := 0; i < 5; i++ {
+		withMesh(t)
+	}
+	for descriptors(t) > before+5 { // until the deadline of the test
+		runtime.GC()
+	}
+}
+
 func descriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
