@@ -108,6 +108,18 @@ func (p *Plan) Info() PlanInfo {
 	})
 }
 
+// Settings returns a configuration that makes the same plan for the same model, if LinkLatency was 0: with the cuts, without Profile, Speeds,
+// links and Cluster. After LoadPlan, and with a choice such as the schedule "auto", it is that of the plan. Zeros after Close.
+func (p *Plan) Settings() PlanConfig {
+	return use(p, func(plan *C.weft_plan) PlanConfig {
+		c := C.weft_plan_config{size: C.sizeof_weft_plan_config}
+		if C.weft_plan_settings(plan, &c) < 0 {
+			return PlanConfig{}
+		}
+		return settingsOf(&c)
+	})
+}
+
 // First returns the name of the first node of a stage; "" if stage is out of range.
 func (p *Plan) First(stage int) string {
 	return use(p, func(plan *C.weft_plan) string { return C.GoString(C.weft_plan_first(plan, count(stage))) })

@@ -40,6 +40,46 @@ func TestPlansDescribeThemselves(t *testing.T) {
 	}
 }
 
+// The settings of a plan make it again, whatever they are.
+func TestSettingsMakeTheSamePlan(t *testing.T) {
+	written := func(plan *weft.Plan) string {
+		path := filepath.Join(t.TempDir(), "plan.json")
+		try(t, plan.Save(path))
+		text, err := os.ReadFile(path)
+		try(t, err)
+		return string(text)
+	}
+	for _, config := range []weft.PlanConfig{
+		{},
+		{Ranks: 2, MicroBatches: 6, MicroBatchSize: 5, ShortSize: 3, Schedule: "interleaved", Chunks: 2, Group: 2, Seed: 9, Recompute: "stage",
+			Steps: weft.TrainSteps | weft.EvalSteps | weft.EvalOutputs, MemoryLimit: 1 << 30, Precision: "bf16", F32Nodes: "out",
+			Optimizer: weft.Optimizer{Rule: weft.Adam, Rate: 0.5, Beta1: weft.None, Beta2: 0.6, Eps: 0.1, WeightDecay: 0.2, Clip: weft.None,
+				Curve: weft.Cosine, DecayAll: true, Warmup: 3, Total: 10, MinRate: 0.001},
+			Groups: []weft.ParameterGroup{{Pattern: "*", RateFactor: 0.5, WeightDecayFactor: weft.None}, {Pattern: "out.*", Frozen: true}}},
+		{Axes: []weft.Axis{{"data", 2}, {"stage", 2}}, MicroBatches: 4, Shard: "none", GradientGroups: 4, WarmUp: 2, Cuts: []string{"out"},
+			Optimizer: weft.Optimizer{Rule: weft.SGD, Momentum: 0.9}},
+		{Ranks: 2, MicroBatches: 1, Schedule: "pipedream", Segment: 16, StageReplicas: "1,1", VerticalSync: true, Optimizer: weft.Optimizer{Clip: weft.None}},
+		{Ranks: 2, MicroBatches: 2, Schedule: "auto"},
+	} {
+		model, _ := sine(t)
+		plan, err := weft.NewPlan(model, config)
+		try(t, err)
+		path := filepath.Join(t.TempDir(), "plan.json")
+		try(t, plan.Save(path))
+		loaded, err := weft.LoadPlan(model, path)
+		try(t, err)
+		again, err := weft.NewPlan(model, loaded.Settings())
+		try(t, err)
+		if written(again) != written(plan) {
+			t.Errorf("%s\nmade again from %+v\nis %s", written(plan), loaded.Settings(), written(again))
+		}
+		try(t, loaded.Close())
+		if settings := loaded.Settings(); settings.Ranks != 0 {
+			t.Error("a closed plan has the settings", settings)
+		}
+	}
+}
+
 func TestAFrozenParameterDoesNotChange(t *testing.T) {
 	model, batch := sine(t)
 	config := small
