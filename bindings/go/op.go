@@ -26,9 +26,10 @@ import (
 )
 
 // OpReads are tensors that a gradient of an op reads besides OpCall.GradOutput. The others are empty in its call, and their memory is free.
-type OpReads uint32
+type OpReads int
 
 const (
+	ReadsNone   OpReads = None // only OpCall.GradOutput
 	ReadsInputs OpReads = C.WEFT_OP_READS_INPUTS
 	ReadsParams OpReads = C.WEFT_OP_READS_PARAMS
 	ReadsOutput OpReads = C.WEFT_OP_READS_OUTPUT
@@ -101,12 +102,8 @@ func (m *Model) AddOp(definition Op) {
 		C.weft_op_init(&c, C.sizeof_weft_op)
 		c.name = own.str(definition.Name)
 		own.setCount(&c.version, "version", definition.Version)
-		if definition.BackwardReads != 0 {
-			c.backward_reads = C.uint32_t(definition.BackwardReads)
-		}
-		if definition.BackwardParamsReads != 0 {
-			c.backward_params_reads = C.uint32_t(definition.BackwardParamsReads)
-		}
+		own.setCount(&c.backward_reads, "backward_reads", int(definition.BackwardReads))
+		own.setCount(&c.backward_params_reads, "backward_params_reads", int(definition.BackwardParamsReads))
 		if definition.Shape != nil && definition.Forward != nil {
 			C.weft_go_callbacks(&c, C.int(flag(definition.Backward != nil)), C.int(flag(definition.BackwardParams != nil)))
 		}

@@ -117,6 +117,20 @@ func TestErrorsAndPanicsOfOpsAreReported(t *testing.T) {
 	}
 }
 
+func TestAGradientThatReadsNothingGetsTheGradientOfTheOutputOnly(t *testing.T) {
+	_, batch := sine(t)
+	op := scaled(func() error { return nil })
+	op.BackwardReads = weft.ReadsNone
+	op.Backward = func(call *weft.OpCall) error {
+		if len(call.Inputs[0].Float32())+len(call.Params[0].Float32())+len(call.Output.Float32()) > 0 {
+			return errOp
+		}
+		copy(call.GradInputs[0].Float32(), call.GradOutput.Float32())
+		return nil
+	}
+	steps(t, start(t, withOp(t, &op), small, 1), batch, 1)
+}
+
 // noText is an error whose text cannot be made.
 type noText struct{ error }
 
