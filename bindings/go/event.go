@@ -97,7 +97,8 @@ func (e *Event) copyOutputs() {
 
 // Poll waits for the next event of the run, of a step of Submit, or of a save of SubmitSave. If there is none, and no start, step or save is in
 // progress, it returns at once an event whose Kind is 0. A service is in progress until EndedEvent or FailedEvent. The outputs of an event are
-// valid until the next call that waits for the run. If ctx ends, Poll returns its error.
+// valid until the next call that waits for the run. If ctx ends, Poll returns its error. A step or save whose call has left it because its
+// context ended is in progress until its end, and has no event.
 func (r *Run) Poll(ctx context.Context) (Event, error) {
 	if err := r.acquire(ctx); err != nil {
 		return Event{}, err

@@ -255,27 +255,28 @@ func (r *Run) submit(mode Mode, tag uint64, inputs []*Tensor) error {
 	})
 }
 
-// Step makes one step and returns its loss. If ctx ends, Step returns its error; the step continues, and the next call waits for it. Not
-// possible while steps of Submit are not finished.
+// Step makes one step and returns its loss. If ctx ends, Step returns its error, but the step continues and still reads the inputs. Do not
+// change them before Poll, which waits for the step, has returned an event whose Kind is 0. The next step, and calls between steps, wait for it
+// as well. Not possible while steps of Submit are not finished.
 func (r *Run) Step(ctx context.Context, mode Mode, inputs ...*Tensor) (float64, error) {
 	done, err := r.step(ctx, mode, inputs, func(*Event) {})
 	return done.Loss, err
 }
 
-// StepEvent is Step, and returns the whole final event.
+// StepEvent is Step, which describes the end of ctx, and returns the whole final event.
 func (r *Run) StepEvent(ctx context.Context, mode Mode, inputs ...*Tensor) (Event, error) {
 	return r.step(ctx, mode, inputs, func(*Event) {})
 }
 
 // Forward makes a forward step and returns the outputs of all samples, in the order of Model.Output. Inputs that the outputs do not need may
-// be nil. The tensors are memory of Go, and cannot be submitted.
+// be nil. The tensors are memory of Go, and cannot be submitted. If ctx ends, the step continues, see Step.
 func (r *Run) Forward(ctx context.Context, inputs ...*Tensor) ([]*Tensor, error) {
 	_, outputs, err := r.StepOutputs(ctx, Forward, inputs...)
 	return outputs, err
 }
 
 // StepOutputs makes one step and returns its loss, and its outputs as Forward does. Training and evaluation steps have outputs if
-// PlanConfig.Steps includes TrainOutputs and EvalOutputs.
+// PlanConfig.Steps includes TrainOutputs and EvalOutputs. If ctx ends, the step continues, see Step.
 func (r *Run) StepOutputs(ctx context.Context, mode Mode, inputs ...*Tensor) (float64, []*Tensor, error) {
 	kinds := map[Mode]StepKinds{Train: TrainOutputs, NoUpdate: TrainOutputs, Eval: EvalOutputs}
 	if mode != Forward && r.kinds&kinds[mode] == 0 {

@@ -118,16 +118,18 @@ func TestAStepWithACanceledContextIsNotSubmitted(t *testing.T) {
 	}
 }
 
-// A step that was left ends before a save that was submitted later, whose event is not that of the step.
-func TestAStepThatWasLeftDoesNotTakeTheEventOfASave(t *testing.T) {
-	entered, release := make(chan bool, 100), make(chan bool)
+// leaveStep starts a step, whose op waits for the end of release, and leaves it. calls has an element for each micro-batch.
+func leaveStep(t *testing.T) (run *weft.Run, batch weft.Batch, release, calls chan bool) {
+	entered := make(chan bool, 100)
+	release, calls = make(chan bool), make(chan bool, 100)
 	op := scaled(func() error {
 		entered <- true
 		<-release
+		calls <- true
 		return nil
 	})
-	_, batch := sine(t)
-	run := start(t, withOp(t, &op), small, 1)
+	_, batch = sine(t)
+	run = start(t, withOp(t, &op), small, 1)
 	ctx, cancel := context.WithCancel(background)
 	left := make(chan error)
 	go func() {
@@ -139,6 +141,12 @@ func TestAStepThatWasLeftDoesNotTakeTheEventOfASave(t *testing.T) {
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
+	return run, batch, release, calls
+}
+
+// A step that was left ends before a save that was submitted later, whose event is not that of the step.
+func TestAStepThatWasLeftDoesNotTakeTheEventOfASave(t *testing.T) {
+	run, batch, release, _ := leaveStep(t)
 	try(t, run.SubmitSave(t.TempDir(), weft.SaveConfig{}, 9))
 	close(release)
 	if _, err := run.Step(background, weft.Train, batch...); !errors.Is(err, weft.ESTATE) {
@@ -149,6 +157,16 @@ func TestAStepThatWasLeftDoesNotTakeTheEventOfASave(t *testing.T) {
 	}
 	expect(t, run, 0)
 	steps(t, run, batch, 1)
+}
+
+// Until then it reads the batch.
+func TestAPollWaitsForAStepThatWasLeft(t *testing.T) {
+	run, _, release, calls := leaveStep(t)
+	close(release)
+	expect(t, run, 0)
+	if n := len(calls); n != small.MicroBatches {
+		t.Error("Poll has returned after", n, "micro-batches")
+	}
 }
 
 // Saves are submitted at any moment of a step, also directly before its submission.
