@@ -158,7 +158,8 @@ type Checkpoint struct {
 	c  *C.weft_checkpoint
 }
 
-// OpenCheckpoint opens a checkpoint, a safetensors file, or the latest intact checkpoint of a directory.
+// OpenCheckpoint opens a checkpoint, a safetensors file, the latest intact checkpoint of a directory, or a directory that Transformers or PEFT
+// wrote.
 func OpenCheckpoint(path string) (*Checkpoint, error) {
 	checkpoint := &Checkpoint{}
 	err := call(func(own *memory, err *C.weft_error) C.weft_status {
@@ -190,9 +191,9 @@ func (k *Checkpoint) Close() error {
 
 // CheckpointInfo describes a checkpoint.
 type CheckpointInfo struct {
-	WeightsOnly bool   // a safetensors file; Model is "", Seed and Step are 0
+	WeightsOnly bool   // a safetensors file, or a directory of Transformers or PEFT; Seed and Step are 0
 	Path        string // of the checkpoint that was opened
-	Model       string // SaveConfig.Model
+	Model       string // SaveConfig.Model; of a directory of Transformers, a text for NewPreset
 	Seed, Step  uint64
 	Options     map[string]string
 	Params      int // tensors: parameters

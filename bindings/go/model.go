@@ -226,8 +226,9 @@ type PresetInfo struct {
 	Text                string // the name with every key, which makes the same model in later versions
 }
 
-// NewPreset makes a model by name, NAME[:key=value,...]: "mlp", "gpt-nano" or "gpt2"; weft-train(1) lists the keys. seqLen is the number of
-// tokens per sample; 0 is the whole context. An mlp without a number of layers has at least stages layers.
+// NewPreset makes a model by name, NAME[:key=value,...]: "mlp", "gpt-nano", "gpt2", "llama", ...; weft-train(1) lists the names, the keys and
+// their defaults. seqLen is the number of tokens per sample; 0 is the whole context. An mlp without a number of layers has at least stages
+// layers.
 func NewPreset(text string, seqLen, stages int) (*Model, PresetInfo, error) {
 	return preset(func(own *memory, model **C.weft_model, info *C.weft_preset_info, err *C.weft_error) C.weft_status {
 		return C.weft_model_preset(own.str(text), C.int64_t(seqLen), own.unsigned("stages", stages), model, info, err)
