@@ -39,7 +39,8 @@ const (
 
 // Op is an op in Go, with 1 to 16 inputs, up to 16 parameters and one output. Each call must be a pure function of its argument. The functions
 // run on compute threads, possibly at the same time, and must not call weft. An error or a panic of theirs fails the call or the run with
-// EUSER; errors.Is and errors.As find it, and a panic is a [*PanicError]. On other ranks the error has its text.
+// EUSER; errors.Is and errors.As find it, and a panic is a [*PanicError]. On other ranks the error has its text. The functions must not call
+// runtime.Goexit, as FailNow of a test does.
 //
 // Go may fuse a product and a sum into one rounding on some processors. For the same bits on all of them, write float32(x*y) + z.
 type Op struct {
