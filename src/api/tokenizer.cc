@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "api/handles.h"
-#include "io/file.h"
+#include "io/replacement.h"
 #include "io/tokenizer_json.h"
 
 using namespace weft;

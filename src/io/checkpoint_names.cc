@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/manifest.h"
+#include "io/replacement.h"
 
 namespace weft {
 

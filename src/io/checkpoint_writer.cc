@@ -4,6 +4,7 @@
 #include "io/checkpoint.h"
 #include "io/checkpoint_lock.h"
 #include "io/checkpoint_names.h"
+#include "io/replacement.h"
 
 namespace weft {
 

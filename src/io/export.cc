@@ -10,6 +10,7 @@
 #include "io/adapters.h"
 #include "io/checkpoint_names.h"
 #include "io/model_config.h"
+#include "io/replacement.h"
 #include "io/source_files.h"
 #include "io/weights.h"
 #include "kernels/bf16.h"
@@ -105,19 +106,15 @@ Status check_apart_from_checkpoints(const std::string& path) {
   return Status(Code::io, cat(path, ": ", error.message()));
 }
 
-// The name that SafetensorsWriter would have given to a file that a killed export left.
-std::string_view written_name(std::string_view name) {
-  constexpr std::string_view kEnd = ".tmp";
-  if (!name.starts_with('.') || !name.ends_with(kEnd)) return name;
-  return name.substr(1, name.size() - 1 - kEnd.size());
-}
-
-// Files of weights that an earlier export left, and which could be read in place of the new ones.
+// Files of weights that an earlier export left, and which could be read in place of the new ones,
+// and those that a killed export did not complete.
 Status remove_other_weights(const std::string& path, const std::set<std::string>& written) {
   WEFT_TRY_ASSIGN(const auto names, list_directory(path));
-  for (const std::string& name : names)
-    if (is_weights_name(written_name(name)) && !written.contains(name))
-      WEFT_TRY(remove_path(join_path(path, name)));
+  for (const std::string& name : names) {
+    if (is_weights_name(name) && !written.contains(name))
+      WEFT_TRY(remove_file(join_path(path, name)));
+    if (is_weights_name(replaced_name(name))) remove_abandoned(join_path(path, name));
+  }
   return {};
 }
 
@@ -178,7 +175,7 @@ Status check_is_export(const std::string& path, const char* description) {
 Status remove_description(const std::string& config) {
   if (!path_exists(config)) return {};
   WEFT_TRY(place_for_file(config).status());
-  return remove_path(config);
+  return remove_file(config);
 }
 
 Result<Exporter> exporter_of(Checkpoint& from, const ExportOptions& options,

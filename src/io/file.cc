@@ -28,30 +28,11 @@ std::string hidden_path(const std::string& path, std::string_view end) {
   return join_path(parent_path(path), cat('.', fs::path(path).filename().string(), end));
 }
 
-Status failure(const std::string& path, std::string_view what, int error) {
-  const bool wrong_path =
-      error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENAMETOOLONG;
-  const bool exhausted = error == ENOMEM || error == EMFILE || error == ENFILE;
-  const Code code = error == ENOENT ? Code::not_found
-                    : exhausted     ? Code::no_memory
-                    : wrong_path    ? Code::invalid
-                                    : Code::io;
-  return Status(code, cat(path.empty() ? "''" : path, ": cannot ", what, ": ", system_text(error)));
-}
-
-Status failure(const std::string& path, std::string_view what, const std::error_code& error) {
-  return failure(path, what, error.value());
-}
-
 int open_again(const char* path, int flags, mode_t mode = 0) {
   int fd;
   do fd = ::open(path, flags | O_CLOEXEC, mode);
   while (fd < 0 && errno == EINTR);
   return fd;
-}
-
-const char* kind_of(mode_t mode) {
-  return S_ISDIR(mode) ? "directory" : S_ISREG(mode) ? "regular file" : "device or pipe";
 }
 
 // One call moves less than 2 GiB, and an offset is signed.
@@ -93,6 +74,21 @@ class FileSizeSignal {
 
 }  // namespace
 
+Status path_failure(const std::string& path, std::string_view what, int error) {
+  const bool wrong_path =
+      error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENAMETOOLONG;
+  const bool exhausted = error == ENOMEM || error == EMFILE || error == ENFILE;
+  const Code code = error == ENOENT ? Code::not_found
+                    : exhausted     ? Code::no_memory
+                    : wrong_path    ? Code::invalid
+                                    : Code::io;
+  return Status(code, cat(path.empty() ? "''" : path, ": cannot ", what, ": ", system_text(error)));
+}
+
+const char* kind_of(mode_t mode) {
+  return S_ISDIR(mode) ? "directory" : S_ISREG(mode) ? "regular file" : "device or pipe";
+}
+
 File::File(File&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
 
@@ -113,31 +109,33 @@ Result<File> File::open(const std::string& path, Links links) {
   if (fd < 0)
     return links == Links::refuse && errno == ELOOP
                ? Status(Code::data, cat(path, ": expected a file, found a link"))
-               : failure(path, "open", errno);
+               : path_failure(path, "open", errno);
   File file(fd, path);
   struct stat info;
-  if (::fstat(fd, &info) != 0) return failure(path, "look at", errno);
+  if (::fstat(fd, &info) != 0) return path_failure(path, "look at", errno);
   if (!S_ISREG(info.st_mode))
     return Status(Code::invalid,
                   cat(path, ": expected a regular file, found a ", kind_of(info.st_mode)));
   return file;
 }
 
-Result<File> File::create(const std::string& path) {
-  const int fd = open_again(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0666);
-  if (fd < 0) return failure(path, "create", errno);
+Result<File> File::create(const std::string& path, Readers readers, bool* exists) {
+  const mode_t mode = readers == Readers::owner ? 0600 : 0666;
+  const int fd = open_again(path.c_str(), O_RDWR | O_CREAT | O_EXCL, mode);
+  if (fd < 0 && errno == EEXIST && exists) *exists = true;
+  if (fd < 0) return path_failure(path, "create", errno);
   return File(fd, path);
 }
 
 Result<File> File::open_directory(const std::string& path) {
   const int fd = open_again(path.c_str(), O_RDONLY | O_DIRECTORY);
-  if (fd < 0) return failure(path, "open", errno);
+  if (fd < 0) return path_failure(path, "open", errno);
   return File(fd, path);
 }
 
 Result<uint64_t> File::size() const {
   struct stat info;
-  if (::fstat(fd_, &info) != 0) return failure(path_, "look at", errno);
+  if (::fstat(fd_, &info) != 0) return path_failure(path_, "look at", errno);
   return static_cast<uint64_t>(info.st_size);
 }
 
@@ -157,7 +155,7 @@ Status File::read(uint64_t offset, void* out, size_t size) const {
         ::pread(fd_, static_cast<char*>(out) + done, std::min(size - done, kMostAtOnce),
                 static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return failure(path_, "read", errno);
+    if (n < 0) return path_failure(path_, "read", errno);
     if (n == 0) return ends_early(offset + done, size - done);
     done += static_cast<size_t>(n);
   }
@@ -176,7 +174,7 @@ Status File::write(uint64_t offset, const void* data, size_t size) {
     if (n < 0) {
       const int error = errno;
       signal.failed(error);
-      return failure(path_, "write", error);
+      return path_failure(path_, "write", error);
     }
     done += static_cast<size_t>(n);
   }
@@ -192,24 +190,45 @@ Status File::reserve(uint64_t size) {
   while (error == EINTR);
   signal.failed(error);
   if (error == 0 || error == EOPNOTSUPP || error == EINVAL || error == ENOSYS) return {};
-  return failure(path_, cat("reserve ", size, " bytes"), error);
+  return path_failure(path_, cat("reserve ", size, " bytes"), error);
 }
 
 Status File::sync() {
   // Not repeated after a failure, because the kernel may no longer know which pages were lost.
   // EINVAL: the file does not support sync.
-  if (::fsync(fd_) != 0 && errno != EINVAL) return failure(path_, "sync", errno);
+  if (::fsync(fd_) != 0 && errno != EINVAL) return path_failure(path_, "sync", errno);
   return {};
 }
 
-Status File::lock(const std::string& busy) {
-  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return {};
-  if (errno == EWOULDBLOCK) return Status(Code::state, cat(path_, ": ", busy));
-  // A file system without locks: the caller must ensure that there is one writer.
+Result<Locked> File::try_lock() {
+  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return Locked::yes;
+  if (errno == EWOULDBLOCK) return Locked::no;
   if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL ||
       errno == EBADF)
-    return {};
-  return failure(path_, "lock", errno);
+    return Locked::unsupported;
+  return path_failure(path_, "lock", errno);
+}
+
+Status File::lock(const std::string& busy) {
+  WEFT_TRY_ASSIGN(const Locked locked, try_lock());
+  return locked == Locked::no ? Status(Code::state, cat(path_, ": ", busy)) : Status();
+}
+
+bool File::is_at(const std::string& path) const {
+  struct stat own, there;
+  return ::fstat(fd_, &own) == 0 && ::lstat(path.c_str(), &there) == 0 &&
+         own.st_dev == there.st_dev && own.st_ino == there.st_ino;
+}
+
+void File::take_access_of(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) return;
+  mode_t mode = info.st_mode & 0777;
+  const bool same_group = ::fchown(fd_, info.st_uid, info.st_gid) == 0 ||
+                          ::fchown(fd_, static_cast<uid_t>(-1), info.st_gid) == 0;
+  // Another group gets only what everyone gets.
+  if (!same_group) mode = (mode & ~070u) | (mode & (mode & 07) << 3);
+  (void)::fchmod(fd_, mode);
 }
 
 Temporary& Temporary::operator=(Temporary&& other) noexcept {
@@ -274,38 +293,9 @@ Status write_text(const std::string& path, std::string_view text) {
   return file.sync();
 }
 
-Result<std::string> place_for_file(const std::string& path) {
-  if (path.empty()) return Status(Code::invalid, "the path of the file to write is empty");
-  struct stat info;
-  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
-    return Status(Code::invalid, cat(path, ": expected a regular file or nothing, found a ",
-                                     kind_of(info.st_mode)));
-  const std::string parent = parent_path(path);
-  if (::stat(parent.c_str(), &info) != 0)
-    return failure(path, cat("write into '", parent, "'"), errno);
-  std::error_code error;
-  const fs::path through = fs::is_symlink(path, error) ? fs::canonical(path, error) : fs::path();
-  return error || through.empty() ? path : through.string();
-}
-
-Status replace_text(const std::string& given, std::string_view text) {
-  WEFT_TRY_ASSIGN(const std::string path, place_for_file(given));
-  WEFT_TRY_ASSIGN(const std::string temporary, temporary_path(path));
-  Temporary owner(temporary);
-  WEFT_TRY(write_text(temporary, text));
-  WEFT_TRY(rename_path(temporary, path));
-  owner.keep();
-  return sync_directory(parent_path(path));
-}
-
-Result<std::string> temporary_path(const std::string& path) {
-  std::string out = hidden_path(path, ".tmp");
-  if (path_exists(out)) WEFT_TRY(remove_path(out));
-  return out;
-}
-
 Status rename_path(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) return failure(from, cat("rename to ", to), errno);
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    return path_failure(from, cat("rename to ", to), errno);
   return {};
 }
 
@@ -316,7 +306,7 @@ Status rename_or_swap(const std::string& from, const std::string& to, bool* swap
     *swapped = true;
     return {};
   }
-  if (errno != EINVAL && errno != ENOSYS) return failure(from, cat("swap with ", to), errno);
+  if (errno != EINVAL && errno != ENOSYS) return path_failure(from, cat("swap with ", to), errno);
   const std::string aside = aside_path(to);
   WEFT_TRY(rename_path(to, aside));
   if (const Status renamed = rename_path(from, to); !renamed.ok()) {
@@ -354,14 +344,14 @@ Status make_directory(const std::string& path, bool with_parents) {
   std::error_code error;
   const bool made = fs::create_directory(path, error);
   if (!made && !error && !with_parents) error = std::make_error_code(std::errc::file_exists);
-  if (error) return failure(path, "create", error);
+  if (error) return path_failure(path, "create", error.value());
   return made ? sync_directory(parent) : Status();
 }
 
 // Does not use std::filesystem, which ends the process if there is no memory for iterating.
 Result<std::vector<std::string>> list_directory(const std::string& path) {
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
-  if (!directory) return failure(path, "list", errno);
+  if (!directory) return path_failure(path, "list", errno);
   std::vector<std::string> names;
   for (;;) {
     errno = 0;
@@ -370,7 +360,7 @@ Result<std::vector<std::string>> list_directory(const std::string& path) {
     const std::string_view name = entry->d_name;
     if (name != "." && name != "..") names.emplace_back(name);
   }
-  if (errno != 0) return failure(path, "list", errno);
+  if (errno != 0) return path_failure(path, "list", errno);
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -387,12 +377,17 @@ Status check_only(const std::string& directory,
   return {};
 }
 
+Status remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return {};
+  return path_failure(path, "remove", errno);
+}
+
 Status remove_path(const std::string& path) {
   constexpr int kDescriptors = 16;
   const auto remove = [](const char* at, const struct stat*, int, FTW*) { return ::remove(at); };
   if (::nftw(path.c_str(), remove, kDescriptors, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT)
     return {};
-  return failure(path, "remove", errno);
+  return path_failure(path, "remove", errno);
 }
 
 }  // namespace weft

@@ -2,6 +2,8 @@
 // names, errors that contain the path.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,6 +18,12 @@
 namespace weft {
 
 enum class Links : uint8_t { follow, refuse };
+enum class Readers : uint8_t { all, owner };           // all: as the umask permits
+enum class Locked : uint8_t { yes, no, unsupported };  // unsupported: by the file system
+
+// The failure of a system call: "PATH: cannot WHAT: REASON".
+Status path_failure(const std::string& path, std::string_view what, int error);
+const char* kind_of(mode_t mode);  // "directory"
 
 // An open file or directory. Not mapped into memory, because a mapped file that another process
 // truncates ends this process.
@@ -28,8 +36,9 @@ class File {
 
   // A regular file, to read. Never blocks, for any kind of file.
   static Result<File> open(const std::string& path, Links links = Links::follow);
-  // A new file, to write and read back; fails if the name exists.
-  static Result<File> create(const std::string& path);
+  // A new file, to write and read back; fails if the name exists, and then sets *exists.
+  static Result<File> create(const std::string& path, Readers readers = Readers::all,
+                             bool* exists = nullptr);
   static Result<File> open_directory(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -43,8 +52,16 @@ class File {
   // The data is on the disk only after this has succeeded. After a failure the file must be written
   // again.
   Status sync();
-  // Locks the file until this File is destroyed; fails with `busy` if another process has the lock.
+  // Locks the file until this File is destroyed, unless another File has locked it.
+  Result<Locked> try_lock();
+  // The same; fails with `busy` if another File has locked it. On a file system without locks the
+  // caller must ensure that there is one writer.
   Status lock(const std::string& busy);
+  // Whether the path names this file, and not a link to it.
+  bool is_at(const std::string& path) const;
+  // Sets the owner, group and mode of the file at `path`, if there is one, as far as this process
+  // may.
+  void take_access_of(const std::string& path);
 
  private:
   File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
@@ -54,7 +71,7 @@ class File {
   std::string path_;
 };
 
-// A file or directory that is removed with its owner unless it is kept.
+// A directory that is removed with its contents when its owner is destroyed, unless it is kept.
 class Temporary {
  public:
   Temporary() = default;
@@ -85,16 +102,6 @@ bool is_locked(const std::string& path);
 Result<std::string> read_text(const std::string& path, size_t limit, Links links = Links::follow);
 // A new file, synced.
 Status write_text(const std::string& path, std::string_view text);
-// The file at `path` is always either the old one or the new one, also after a crash.
-Status replace_text(const std::string& path, std::string_view text);
-
-// The path at which a new file replaces `path`: the target of links if it is a file or does not
-// exist. Other kinds are refused, because replacing a device would remove it for all processes.
-Result<std::string> place_for_file(const std::string& path);
-
-// "DIR/.NAME.tmp", where a file is written before it gets its name. Removes what a crash left
-// there.
-Result<std::string> temporary_path(const std::string& path);
 
 Status rename_path(const std::string& from, const std::string& to);
 // Renames directory `from` to `to`. If `to` is an existing directory, it is at `from` afterwards
@@ -116,6 +123,8 @@ Result<std::vector<std::string>> list_directory(const std::string& path);
 // there (".NAME.tmp"). Ok if it does not exist.
 Status check_only(const std::string& directory,
                   const std::function<bool(std::string_view)>& writes);
+// Removes a file. Fails for a directory.
+Status remove_file(const std::string& path);
 // Removes a file, or a directory with its contents. Links are removed, not followed.
 Status remove_path(const std::string& path);
 

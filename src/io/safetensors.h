@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "io/file.h"
 #include "io/names.h"
+#include "io/replacement.h"
 #include "tensor/shape.h"
 
 namespace weft {
@@ -130,8 +131,7 @@ class SafetensorsWriter {
   Result<size_t> find(std::string_view name) const;  // of a tensor that is not written yet
 
   std::string path_;
-  Temporary temporary_;
-  File file_;
+  Replacement file_;  // until finish
   SafetensorsHeader header_;
   std::map<std::string_view, size_t>
       by_name_;  // views into header_, whose entries keep their addresses when this object is moved

@@ -21,13 +21,11 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given,
   if (const uint64_t most = SafetensorsLimits().header_bytes; text.size() - 8 > most)
     return Status(Code::invalid, cat(path, ": the header would have ", text.size() - 8,
                                      " bytes, expected at most ", most));
-  WEFT_TRY_ASSIGN(const std::string temporary, temporary_path(path));
-  WEFT_TRY_ASSIGN(out.file_, File::create(temporary));
+  WEFT_TRY_ASSIGN(out.file_, Replacement::create(path));
   out.path_ = path;
-  out.temporary_ = Temporary(temporary);
   out.data_begin_ = text.size();
-  WEFT_TRY(out.file_.reserve(out.data_begin_ + out.data_bytes_));
-  WEFT_TRY(out.file_.write(0, text.data(), text.size()));
+  WEFT_TRY(out.file_.file().reserve(out.data_begin_ + out.data_bytes_));
+  WEFT_TRY(out.file_.file().write(0, text.data(), text.size()));
   out.hasher_->bytes(text.data(), text.size());
   return out;
 }
@@ -37,7 +35,7 @@ Status SafetensorsWriter::refuse(std::string_view name, const std::string& why) 
 }
 
 Result<size_t> SafetensorsWriter::find(std::string_view name) const {
-  if (!temporary_) return Status(Code::state, cat(path_, ": is finished, no tensor can be added"));
+  if (!file_) return Status(Code::state, cat(path_, ": is finished, no tensor can be added"));
   const auto it = by_name_.find(name);
   if (it == by_name_.end()) return refuse(name, "was not declared");
   if (written_[it->second]) return refuse(name, "is written already");
@@ -61,7 +59,8 @@ Status SafetensorsWriter::write_piece(std::string_view name, uint64_t offset,
     return refuse(name, cat("has ", all, " bytes, got ", bytes.size(), " from byte ", offset));
   if (bytes.size() > missing_[index])
     return refuse(name, cat("lacks ", missing_[index], " bytes, got ", bytes.size()));
-  WEFT_TRY(file_.write(data_begin_ + entry.begin + offset, bytes.data(), bytes.size())
+  WEFT_TRY(file_.file()
+               .write(data_begin_ + entry.begin + offset, bytes.data(), bytes.size())
                .within(cat("tensor ", shown(name))));
   in_order_ = in_order_ && entry.begin + offset == hashed_;
   if (in_order_) hasher_->bytes(bytes.data(), bytes.size());
@@ -72,20 +71,17 @@ Status SafetensorsWriter::write_piece(std::string_view name, uint64_t offset,
 }
 
 Result<SafetensorsWriter::Written> SafetensorsWriter::finish() {
-  if (!temporary_) return Status(Code::state, cat(path_, ": is finished already"));
-  Temporary temporary = std::move(temporary_);
+  if (!file_) return Status(Code::state, cat(path_, ": is finished already"));
+  Replacement file = std::move(file_);
   for (size_t i = 0; i < written_.size(); ++i)
     if (!written_[i])
       return Status(Code::state, cat(path_, ": tensor ", shown(header_.entries[i].name),
                                      " was declared but not written"));
   Written out{data_begin_ + data_bytes_, hasher_->finish()};
   if (!in_order_) {
-    WEFT_TRY_ASSIGN(out.checksum, checksum_of(file_, out.bytes));
+    WEFT_TRY_ASSIGN(out.checksum, checksum_of(file.file(), out.bytes));
   }
-  WEFT_TRY(file_.sync());
-  WEFT_TRY(rename_path(temporary.path(), path_));
-  temporary.keep();
-  WEFT_TRY(sync_directory(parent_path(path_)));
+  WEFT_TRY(file.commit());
   return out;
 }
 

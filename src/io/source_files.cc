@@ -9,6 +9,7 @@
 #include "io/checkpoint_lock.h"
 #include "io/checkpoint_names.h"
 #include "io/file.h"
+#include "io/replacement.h"
 #include "io/strict_json.h"
 
 namespace weft {

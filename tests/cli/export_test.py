@@ -159,7 +159,7 @@ class Export(Case):
         self.assertEqual(self.weights(), whole)
         self.assertEqual(self.read_again(), digest)
         # What an earlier export left does not remain beside the new files, nor what a killed one left.
-        self.write(self.path("out", ".model-00001-of-00009.safetensors.tmp"), b"x")
+        self.write(self.path("out", ".model-00001-of-00009.safetensors.weft-1.tmp"), b"x")
         self.assertNotEqual(self.export("--shard-size", "6K"), names)
         self.assertEqual(self.weights(), whole)
         files = self.export()
@@ -167,6 +167,11 @@ class Export(Case):
         self.assertFalse([name for name in files if "-of-" in name or name == INDEX])
         self.write(self.path("out", "model-1-of-2.safetensors"), b"of another program")
         self.assertIn("model-1-of-2.safetensors", self.export())
+        # Nor is a directory removed, whatever its name.
+        os.mkdir(self.path("out", "model-00002-of-00003.safetensors"))
+        self.write(self.path("out", "model-00002-of-00003.safetensors", "notes"), b"of the user")
+        self.fails(3, "model-00002-of-00003.safetensors: cannot remove: is a directory", "export", self.path("ck"), self.path("out/"))
+        self.assertEqual(content(self.path("out", "model-00002-of-00003.safetensors", "notes")), b"of the user")
 
     def test_bf16_is_rounded_once(self):
         self.train(self.source, *STEPS, "--checkpoint", self.path("ck"))
