@@ -1,5 +1,8 @@
 #include "cli/files.h"
 
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,6 +40,16 @@ Outcome open_file(const std::string& path, std::ios::openmode mode, std::ofstrea
   return out ? Outcome() : cannot_write(path, errno);
 }
 
+// The path behind all links, of which the last one may lead to nothing, as the library follows
+// them.
+std::filesystem::path target_of(const std::filesystem::path& path, std::error_code& error) {
+  constexpr int kMost = 40;
+  std::filesystem::path at = path;
+  for (int followed = 0; followed < kMost && std::filesystem::is_symlink(at, error); ++followed)
+    at = at.parent_path() / std::filesystem::read_symlink(at, error);
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(at, error), error);
+}
+
 // The errno of a failure, or 0.
 int write_in_place(const std::filesystem::path& path, const std::string& text) {
   errno = 0;
@@ -46,20 +59,72 @@ int write_in_place(const std::filesystem::path& path, const std::string& text) {
   return file ? 0 : errno ? errno : EIO;
 }
 
-// A device or a pipe.
+// A new file beside `place`, under a name that no other process uses; or -1, and errno is set.
+int create_beside(const std::filesystem::path& place, mode_t mode, std::string& name) {
+  constexpr size_t kMost = 200;  // of a name, so that the new one is not too long
+  const std::string begin =
+      "." + place.filename().string().substr(0, kMost) + "." + std::to_string(getpid()) + "-";
+  for (int number = 1;; ++number) {
+    name = place.parent_path() / (begin + std::to_string(number) + ".tmp");
+    const int file = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+}
+
+// Owner, group and mode, as far as this process may set them.
+void take_access(int file, const struct stat& old) {
+  mode_t mode = old.st_mode & 0777;
+  const bool same_group = fchown(file, old.st_uid, old.st_gid) == 0 ||
+                          fchown(file, static_cast<uid_t>(-1), old.st_gid) == 0;
+  // Another group gets only what everyone gets.
+  if (!same_group) mode = (mode & ~070u) | (mode & (mode & 07) << 3);
+  (void)fchmod(file, mode);
+}
+
+bool sync_file(int file) { return fsync(file) == 0 || errno == EINVAL; }  // or it has no sync
+
+// The errno of a failure, or 0.
+int sync_directory(const std::filesystem::path& path) {
+  const int directory = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = directory >= 0 && sync_file(directory);
+  const int error = errno;
+  if (directory >= 0) close(directory);
+  return synced ? 0 : error;
+}
+
+// As replace_text() of the library, which the command does not see. The errno of a failure, or 0.
+int replace(const std::string& path, const std::string& text) {
+  std::error_code failure;
+  const std::filesystem::path place = target_of(path, failure);
+  if (failure) return failure.value();
+  struct stat old {};
+  const bool exists = stat(place.c_str(), &old) == 0;
+  std::string name;
+  const int file = create_beside(place, exists ? 0600 : 0666, name);
+  if (file < 0) return errno;
+  if (exists) take_access(file, old);
+  const bool written =
+      write_all(file, text) && sync_file(file) && rename(name.c_str(), place.c_str()) == 0;
+  const int error = errno;
+  close(file);
+  if (written) return sync_directory(place.parent_path());
+  unlink(name.c_str());
+  return error;
+}
+
+// A device or a pipe, or a file of /proc that has no name any more.
 bool is_special(const std::filesystem::path& path) {
   std::error_code ignored;
-  return std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+  return std::filesystem::exists(path, ignored) &&
+         (!std::filesystem::is_regular_file(path, ignored) ||
+          !std::filesystem::exists(target_of(path, ignored), ignored));
 }
 
 // The files need not exist.
 Outcome check_apart(const NamedFile& output, const NamedFile& other) {
   std::error_code ignored;
-  const auto place = [&ignored](const NamedFile& file) {
-    return std::filesystem::weakly_canonical(file.path, ignored);
-  };
   const bool is_same =
-      !other.path.empty() && (place(output) == place(other) ||
+      !other.path.empty() && (target_of(output.path, ignored) == target_of(other.path, ignored) ||
                               std::filesystem::equivalent(output.path, other.path, ignored));
   if (!is_same) return {};
   return {kUsage,
@@ -94,7 +159,7 @@ Outcome read_text(const std::string& path, std::string& out) {
 
 Outcome check_outside_checkpoints(const std::string& path) {
   std::error_code error;
-  const std::filesystem::path place = std::filesystem::weakly_canonical(path, error);
+  const std::filesystem::path place = target_of(path, error);
   const std::filesystem::path directory = place.parent_path();
   if (place.filename() != "latest" && !std::filesystem::exists(directory / "manifest.json", error))
     return {};
@@ -155,18 +220,8 @@ bool write_all(int descriptor, std::string_view text) {
 
 Outcome write_file(const std::string& path, const std::string& text) {
   CLI_TRY(check_file(path));
-  std::error_code error;
-  const std::filesystem::path place = std::filesystem::weakly_canonical(path, error);
-  const bool special = is_special(place);
-  const std::filesystem::path part =
-      special ? place : place.parent_path() / ("." + place.filename().string() + ".tmp");
-  if (const int failure = write_in_place(part, text)) {
-    if (!special) std::filesystem::remove(part, error);
-    return cannot_write(path, failure);
-  }
-  if (special) return {};
-  std::filesystem::rename(part, place, error);
-  return error ? cannot_write(path, error.value()) : Outcome();
+  const int error = is_special(path) ? write_in_place(path, text) : replace(path, text);
+  return error ? cannot_write(path, error) : Outcome();
 }
 
 Outcome JsonLog::open(const std::string& path, bool append) {

@@ -31,7 +31,7 @@ Outcome check_writable(const std::string& directory);
 Outcome check_place(const std::string& file);
 
 bool write_all(int descriptor, std::string_view text);
-// Replaces the file, in one step if it is not a device or a pipe.
+// Replaces the file, in one step if it is not a device or a pipe, and keeps its owner and mode.
 Outcome write_file(const std::string& path, const std::string& text);
 
 // A JSON object per line, each of which is complete when the next one is computed.

@@ -6,7 +6,9 @@ import pty
 import re
 import shutil
 import signal
+import stat
 import subprocess
+import tempfile
 import unittest
 
 from weft import Case, STEP_LINE, TINY, TINY_STEP, WEFT, lines, run, tensors_of, until, write_file
@@ -122,6 +124,9 @@ class InTheWay(Case):
                      ["plan", TINY, "--write-schedule", self.path("link")],
                      ["profile", TINY, "--repeats", 1, "--out", self.path("ck", step, "manifest.json")]):
             self.assertIn("checkpoint", run(*args).stderr)
+        self.assertIn("checkpoint", run("plan", TINY, "--write-schedule", "latest", cwd=self.path("ck")).stderr)
+        os.symlink(self.path("ck", step, "new"), self.path("to-new"))
+        self.assertIn("checkpoint", run("plan", TINY, "--write-schedule", self.path("to-new")).stderr)
         self.assertEqual(run("inspect", self.path("ck")).returncode, 0)
 
     def test_export_to_another_name_of_a_file_of_a_checkpoint_replaces_the_name(self):
@@ -258,6 +263,51 @@ class LostWork(Case):
         self.assertEqual(os.listdir(os.path.dirname(old)), ["rows"])
         done = run(*plan, "/dev/full")
         self.assertEqual((done.returncode, done.stderr), (1, "weft: plan: /dev/full: cannot write: no space left on device\n"))
+
+    def test_a_file_is_replaced_and_nothing_beside_it(self):
+        plan, rows = ["plan", "mlp", "--ranks", 2, "--write-schedule"], self.path("rows")
+        precious = write_text(self.path("precious"), "precious")
+        os.symlink(precious, self.path(".rows.tmp"))
+        os.mkdir(self.path(".saved.tmp"))
+        write_text(self.path(".saved.tmp", "notes"), "precious")
+        for name in (rows, "rows"):
+            done = run(*plan, name, "--save", self.path("saved"), cwd=self.directory)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        for name in (precious, self.path(".saved.tmp", "notes")):
+            with open(name, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "precious")
+        self.assertEqual(sorted(os.listdir(self.directory)), [".rows.tmp", ".saved.tmp", "precious", "rows", "saved"])
+
+    def test_a_file_that_is_replaced_keeps_its_mode(self):
+        for option in ("--write-schedule", "--save", "--trace"):
+            path = write_text(self.path(option), "private")
+            os.chmod(path, 0o600)
+            self.assertEqual(run("plan", "mlp", "--ranks", 2, option, path).returncode, 0)
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600, option)
+        self.train(TINY, *TINY_STEP, "--steps", 0, "--checkpoint", self.path("ck"))
+        path = write_text(self.path("weights"), "private")
+        os.chmod(path, 0o600)
+        self.assertEqual(run("export", self.path("ck"), path).returncode, 0)
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+
+    def test_a_link_to_nothing_yet_is_followed(self):
+        for option in ("--write-schedule", "--save"):
+            link, target = self.path("link" + option), self.path("target" + option)
+            os.symlink(os.path.basename(target), link)
+            self.assertEqual(run("plan", "mlp", "--ranks", 2, option, link).returncode, 0)
+            self.assertTrue(os.path.islink(link))
+            self.assertGreater(os.path.getsize(target), 0)
+        os.symlink("circle", self.path("circle"))
+        self.fails(3, "circle: cannot write: too many levels of symbolic links", "plan", "mlp", "--ranks", 2, "--write-schedule", self.path("circle"))
+        os.symlink("new", self.path("link"))
+        self.fails(2, "is the file of --save", "plan", TINY, "--save", self.path("link"), "--trace", self.path("new"))
+
+    def test_standard_output_may_be_a_file_without_a_name(self):
+        with tempfile.TemporaryFile(dir=self.directory) as out:
+            done = subprocess.run([WEFT, "plan", "mlp", "--ranks", "2", "--write-schedule", "/dev/stdout"], stdout=out, stderr=subprocess.PIPE, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            self.assertGreater(os.fstat(out.fileno()).st_size, 0)
+        self.assertEqual(os.listdir(self.directory), [])
 
     def test_an_output_is_no_input(self):
         data = write_text(self.path("text"), "text " * 1000)
