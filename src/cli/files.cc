@@ -132,14 +132,30 @@ Outcome check_apart(const NamedFile& output, const NamedFile& other) {
           ""};
 }
 
-// A process that was killed, or a full disk, can leave a part of a line.
-void drop_incomplete_line(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return;
-  std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  const size_t end = text.rfind('\n') + 1;  // 0 if there is no line
-  if (end < text.size()) std::filesystem::resize_file(path, end, ignored);
+// A process that was killed, or a full disk, can leave a part of a line. What is not of a log
+// stays.
+Outcome drop_incomplete_line(const std::string& path) {
+  constexpr std::string_view kBegin = "{\"event\":";  // of each line
+  constexpr std::streamoff kMost = 1 << 20;           // bytes of a line
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return {};
+  errno = 0;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return {kBadInput, path + ": cannot open: " + reason(errno), ""};
+  const std::streamoff size = file.tellg();
+  std::string tail(static_cast<size_t>(std::min(size, kMost)), '\0');
+  file.seekg(size - static_cast<std::streamoff>(tail.size()));
+  if (!file.read(tail.data(), static_cast<std::streamsize>(tail.size())))
+    return {kFailed, path + ": cannot read", ""};
+  const std::string line = tail.substr(tail.rfind('\n') + 1);  // all, if no line ends
+  if (line.empty()) return {};
+  if (!line.starts_with(kBegin.substr(0, line.size())))
+    return {kBadInput,
+            path + ": is not a log: its last line has no end, and does not begin with '" +
+                std::string(kBegin) + "'",
+            "name another file"};
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(size) - line.size(), error);
+  return error ? cannot_write(path, error.value()) : Outcome();
 }
 
 }  // namespace
@@ -227,7 +243,7 @@ Outcome write_file(const std::string& path, const std::string& text) {
 Outcome JsonLog::open(const std::string& path, bool append) {
   path_ = path;
   CLI_TRY(check_file(path));
-  if (append) drop_incomplete_line(path);
+  if (append) CLI_TRY(drop_incomplete_line(path));
   return open_file(path, append ? std::ios::app : std::ios::trunc, file_);
 }
 

@@ -309,6 +309,23 @@ class LostWork(Case):
             self.assertGreater(os.fstat(out.fileno()).st_size, 0)
         self.assertEqual(os.listdir(self.directory), [])
 
+    def test_a_log_that_is_continued_loses_only_an_incomplete_line_of_a_log(self):
+        self.train(TINY, *TINY_STEP, "--steps", 1, "--checkpoint", self.path("ck"))
+        log, resume = self.path("log"), ["train", "--resume", self.path("ck"), "--steps", 1, "--in-process", "-q", "--log"]
+        line = '{"event":"step","step":1}\n'
+        for begin, rest in (("", ""), (line, ""), (line, '{"event":"st'), (line, '{"ev'), ("", '{"event":"step"'), ("notes\n", '{"event":"run"')):
+            write_text(log, begin + rest)
+            self.assertEqual(run(*resume, log).returncode, 0)
+            with open(log, encoding="utf-8") as file:
+                written = file.read()
+            self.assertTrue(written.startswith(begin + '{"event":"run",'), written)
+            self.assertEqual(lines(written[len(begin):])[-1]["event"], "done")
+        for text in ("my notes", line + "my notes", '{"mine":1}', "{} ", "x" * 3000000, '{"event":"' + "x" * 3000000):
+            write_text(log, text)
+            self.fails(3, f"weft: train: {log}: is not a log: its last line has no end", *resume, log)
+            with open(log, encoding="utf-8") as file:
+                self.assertEqual(file.read(), text)
+
     def test_an_output_is_no_input(self):
         data = write_text(self.path("text"), "text " * 1000)
         for option in ("--trace", "--log"):
