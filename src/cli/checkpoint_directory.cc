@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cinttypes>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -24,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kLockFile = ".weft.lock";
 
 // The step of "step-00000010", or of ".step-00000010.old", which is a checkpoint while another one
-// takes its place.
+// takes its place. No other name is of a checkpoint, as in the library.
 std::optional<uint64_t> step_of(std::string_view name) {
   constexpr std::string_view kAside = ".old", kPrefix = "step-";
   if (name.starts_with('.') && name.ends_with(kAside)) {
@@ -32,11 +33,11 @@ std::optional<uint64_t> step_of(std::string_view name) {
     name.remove_suffix(kAside.size());
   }
   if (!name.starts_with(kPrefix)) return {};
-  name.remove_prefix(kPrefix.size());
   uint64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size()) return {};
-  return step;
+  std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
+  char written[32];
+  std::snprintf(written, sizeof written, "step-%08" PRIu64, step);
+  return name == written ? std::optional(step) : std::nullopt;
 }
 
 // Also a damaged one.

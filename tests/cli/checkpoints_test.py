@@ -94,6 +94,15 @@ class OneRun(Case):
         os.truncate(os.path.join(directory, "step-00000002", "manifest.json"), 10)
         self.refused("contains a checkpoint of step 2", directory, TINY, *TINY_STEP, "--steps", 5, "--checkpoint", directory)
 
+    def test_a_directory_that_has_only_almost_the_name_of_a_checkpoint_is_none(self):
+        directory = self.path("ck")
+        names = ["step-7", "step-000000009", "step-00000009x", "step-", "step-+0000009"]
+        for name in names:
+            os.makedirs(os.path.join(directory, name))
+        self.train(TINY, *TINY_STEP, "--steps", 1, "--checkpoint", directory)
+        self.train("--resume", directory, "--in-process", "--steps", 2)
+        self.assertEqual(sorted(os.listdir(directory)), sorted([*names, "latest", "step-00000001", "step-00000002"]))
+
     def test_a_refused_run_leaves_no_directory(self):
         self.fails(3, "cannot open", "train", "--resume", self.base("ck", 1), "--checkpoint", self.path("new"), "--profile", self.path("none"))
         file = self.path("none.safetensors")
