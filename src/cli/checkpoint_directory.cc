@@ -1,7 +1,6 @@
 #include "cli/checkpoint_directory.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,6 +66,15 @@ bool has_no_locks(int error) {
   return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
 }
 
+// 0, also if the file system has no locks, or the errno of a failure. Only a lock of this kind can
+// be asked for without taking it, as the library does.
+int try_lock(int file) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  return fcntl(file, F_OFD_SETLK, &whole) == 0 || has_no_locks(errno) ? 0 : errno;
+}
+
 }  // namespace
 
 // The file is removed under its lock, so it cannot be that of a later run.
@@ -109,11 +117,10 @@ Outcome CheckpointDirectory::lock() {
   for (;;) {
     const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return cannot_lock(file, errno);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && !has_no_locks(errno)) {
-      const int why = errno;
+    if (const int why = try_lock(fd)) {
       const std::string owner = owner_text(fd);
       close(fd);
-      if (why != EWOULDBLOCK) return cannot_lock(file, why);
+      if (why != EAGAIN && why != EACCES) return cannot_lock(file, why);
       return {kBadInput, "--checkpoint: another writer uses '" + path_ + "'" + owner,
               "wait until it ends, or use another directory"};
     }

@@ -13,10 +13,8 @@ constexpr const char* kBusy = "another writer uses this directory";
 // The saves of the run itself are made by the process that holds the lock.
 Status check_run_lock(const std::string& directory) {
   const std::string path = join_path(directory, kRunLockFile);
-  auto file = File::open(path, Links::refuse);
-  if (!file.ok()) return {};
-  const Status locked = file.value().lock(kBusy);
-  if (locked.code() != Code::state) return {};
+  const auto file = File::open(path, Links::refuse);
+  if (!file.ok() || !file.value().has_record_lock()) return {};
   const auto owner = read_text(path, 32, Links::refuse);
   if (owner.ok() && owner.value() == cat(getpid(), "\n")) return {};
   return Status(Code::state, cat(directory, ": ", kBusy));

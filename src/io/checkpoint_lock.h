@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// `weft train` holds the lock of this file in the directory during a run. The file contains the
-// number of its process.
+// `weft train` holds a lock of this file in the directory during a run: F_OFD_SETLK of all bytes.
+// The file contains the number of its process.
 constexpr const char* kRunLockFile = ".weft.lock";
 
 // Locks the directory until the result is destroyed. Fails if another writer has locked it, or if

@@ -214,6 +214,13 @@ Status File::lock(const std::string& busy) {
   return locked == Locked::no ? Status(Code::state, cat(path_, ": ", busy)) : Status();
 }
 
+bool File::has_record_lock() const {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return ::fcntl(fd_, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 bool File::is_at(const std::string& path) const {
   struct stat own, there;
   return ::fstat(fd_, &own) == 0 && ::lstat(path.c_str(), &there) == 0 &&

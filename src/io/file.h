@@ -57,6 +57,9 @@ class File {
   // The same; fails with `busy` if another File has locked it. On a file system without locks the
   // caller must ensure that there is one writer.
   Status lock(const std::string& busy);
+  // Whether another File or process has locked bytes of the file with F_OFD_SETLK. Takes no lock,
+  // so that a process that locks them at the same time does not fail.
+  bool has_record_lock() const;
   // Whether the path names this file, and not a link to it.
   bool is_at(const std::string& path) const;
   // Sets the owner, group and mode of the file at `path`, if there is one, as far as this process

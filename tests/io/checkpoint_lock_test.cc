@@ -1,8 +1,23 @@
 // A directory of checkpoints has one writer at a time.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "checkpoints.h"
+
+namespace {
+
+int locks = 0;  // by flock
+
+}  // namespace
+
+// Stands before flock of the C library; <fcntl.h> has a struct of that name.
+extern "C" int count_lock(int fd, int operation) noexcept __asm__("flock");
+int count_lock(int fd, int operation) noexcept {
+  ++locks;
+  return static_cast<int>(syscall(SYS_flock, fd, operation));
+}
 
 namespace weft {
 namespace {
@@ -13,6 +28,25 @@ using test::manifest_of;
 using test::says;
 using test::spill;
 using test::write_checkpoint;
+
+// As `weft train` locks its file.
+class Lock {
+ public:
+  explicit Lock(const std::string& path) : fd_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {}
+  ~Lock() { close(fd_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+  bool locked() const {
+    struct flock whole {};
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    return fcntl(fd_, F_OFD_SETLK, &whole) == 0;
+  }
+
+ private:
+  const int fd_;
+};
 
 // What is asked without the lock may be another's answer when the lock is had: the other may commit
 // in between.
@@ -44,9 +78,8 @@ TEST(CheckpointLock, TheLockOfARunIsThatOfItsProcess) {
                     other = std::to_string(getppid()) + "\n";
   {
     spill(path, other);
-    auto run = File::open(path);
-    ASSERT_TRUE(fine(run.status()));
-    ASSERT_TRUE(fine(run.value().lock("")));
+    const Lock run(path);
+    ASSERT_TRUE(run.locked());
     EXPECT_TRUE(says(begin(), {directory.path(), "another writer uses this directory"}));
     EXPECT_EQ(begin().code(), Code::state);
     spill(path, own);
@@ -54,6 +87,21 @@ TEST(CheckpointLock, TheLockOfARunIsThatOfItsProcess) {
   }
   spill(path, other);
   EXPECT_TRUE(fine(begin()));
+}
+
+// A run that starts at that moment would be refused.
+TEST(CheckpointLock, TheLockOfARunIsNotTakenToAskForIt) {
+  const Directory directory;
+  const auto locked_by_a_writer = [&] {
+    locks = 0;
+    const auto writer = CheckpointWriter::begin(directory.path(), manifest_of(1), {}, {});
+    EXPECT_TRUE(fine(writer.status()));
+    return locks;
+  };
+  const int without_run = locked_by_a_writer();
+  EXPECT_GT(without_run, 0);
+  spill(directory / ".weft.lock", "1\n");
+  EXPECT_EQ(locked_by_a_writer(), without_run);
 }
 
 }  // namespace
