@@ -27,18 +27,19 @@ Outcome failure(const std::string& path, const char* what, int error) {
           "'" + path + "': cannot be " + what + ": " + reason(error), ""};
 }
 
-// Up to the end of the file.
+// Up to the end of the file, into memory that does not grow, because it would be copied.
 Outcome read_all(int file, const std::string& path, std::string& text) {
-  char buffer[4096];
-  for (;;) {
-    const ssize_t bytes = read(file, buffer, sizeof buffer);
+  text.assign(kMostBytes + 1, '\0');
+  size_t size = 0;
+  ssize_t bytes = 1;
+  while (bytes != 0 && size < text.size()) {
+    bytes = read(file, text.data() + size, text.size() - size);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0) return failure(path, "read", errno);
-    if (bytes == 0) break;
-    text.append(buffer, static_cast<size_t>(bytes));
-    if (text.size() > kMostBytes) return {kBadInput, "'" + path + "': expected at most 1 MiB", ""};
+    size += static_cast<size_t>(bytes);
   }
-  explicit_bzero(buffer, sizeof buffer);
+  if (size > kMostBytes) return {kBadInput, "'" + path + "': expected at most 1 MiB", ""};
+  text.resize(size);
   return {};
 }
 
@@ -72,7 +73,7 @@ bool is_complete(int file) {
 }
 
 // The only line of an open file that other users cannot read.
-Outcome read_line(int file, const std::string& path, std::string& line) {
+Outcome read_only_line(int file, const std::string& path, std::string& line) {
   if (is_open_to_others(file))
     return {kBadInput, "'" + path + "' can be read by other users: expected mode 600",
             "change it: chmod 600 " + path};
@@ -81,6 +82,12 @@ Outcome read_line(int file, const std::string& path, std::string& line) {
   if (line.empty() || line.find('\n') != std::string::npos)
     return {kBadInput, "'" + path + "': expected one line", ""};
   return {};
+}
+
+Outcome read_line(int file, const std::string& path, std::string& line) {
+  const Outcome outcome = read_only_line(file, path, line);
+  if (!outcome.ok()) wipe(line);
+  return outcome;
 }
 
 }  // namespace

@@ -53,6 +53,26 @@ class Keys(Case):
         self.assertFalse(os.path.exists(path), "a part of the key is left")
         self.fails(3, "cannot be made: no such file or directory", "key", os.path.join(path, "key"))
 
+    def test_a_key_that_is_read_is_in_memory_once(self):
+        parts = [b"%d".rjust(3000, b"-") % i + b"part-of-the-key" + b"-" * 900 for i in range(6)]
+        process = subprocess.Popen([WEFT, "worker", "--join-file", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, pipesize=4096)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        # The pipe has room for one part, so that the last one leaves this process only when those before were read.
+        for part in parts:
+            self.assertEqual(process.stdin.write(part), len(part))
+        found = 0
+        with open(f"/proc/{process.pid}/maps", encoding="utf-8") as maps, open(f"/proc/{process.pid}/mem", "rb", buffering=0) as memory:
+            for area in maps:
+                begin, end = (int(at, 16) for at in area.split()[0].split("-"))
+                if area.split()[1].startswith("rw"):
+                    memory.seek(begin)
+                    found += memory.read(end - begin).count(b"0part-of-the-key")
+        self.assertEqual(found, 1)
+        process.stdin.close()
+        process.stdin = None
+        self.assertEqual(process.wait(timeout=60), 3)
+
     def test_the_permission_to_join_stands_in_no_words_of_a_command(self):
         path = self.path("join")
         process, said = self.start("--join-file", path)
