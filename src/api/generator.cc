@@ -13,7 +13,9 @@
 //
 // Replicas have caches of their own. Each sequence belongs to one, and its rows are in
 // micro-batches of that replica.
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <deque>
 
 #include "api/cache_places.h"
@@ -73,22 +75,6 @@ Sampling sampling_of(const weft_sequence_config& c) {
           .min_p = c.min_p,
           .repetition_penalty = c.repetition_penalty,
           .seed = c.seed};
-}
-
-Status check_sampling(const weft_sequence_config& c) {
-  const auto field = [](const char* name, double value, bool good, const char* expected) {
-    return good ? Status()
-                : Status(Code::invalid, cat("weft_sequence_config.", name, " is ", value,
-                                            ", expected ", expected));
-  };
-  const auto share = [](double x) { return x >= 0 && x <= 1; };
-  WEFT_TRY(field("temperature", c.temperature, c.temperature >= 0 && std::isfinite(c.temperature),
-                 "a finite number from 0"));
-  WEFT_TRY(field("top_p", c.top_p, share(c.top_p), "a number from 0 to 1"));
-  WEFT_TRY(field("min_p", c.min_p, share(c.min_p), "a number from 0 to 1"));
-  return field("repetition_penalty", c.repetition_penalty,
-               c.repetition_penalty > 0 && std::isfinite(c.repetition_penalty),
-               "a finite number above 0");
 }
 
 }  // namespace
@@ -178,7 +164,7 @@ struct weft_generator {
 
 Status weft_generator::add(std::span<const int32_t> tokens, const weft_sequence_config& config,
                            uint64_t* id) {
-  WEFT_TRY(check_sampling(config));
+  WEFT_TRY(check_sampling(sampling_of(config)));
   if (config.n_stops) WEFT_TRY(require(config.stops, "stops"));
   if (tokens.empty() || tokens.size() > context_)
     return Status(Code::invalid, cat("the sequence has ", tokens.size(), " tokens, expected 1 to ",

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/result.h"
+#include "base/text.h"
+
 namespace weft::api {
 
 namespace {
@@ -64,6 +67,22 @@ int32_t most_likely(std::span<const float> logits) {
 }
 
 }  // namespace
+
+Status check_sampling(const Sampling& c) {
+  const auto field = [](const char* name, double value, bool good, const char* expected) {
+    return good ? Status()
+                : Status(Code::invalid, cat("weft_sequence_config.", name, " is ", value,
+                                            ", expected ", expected));
+  };
+  const auto share = [](double x) { return x >= 0 && x <= 1; };
+  WEFT_TRY(field("temperature", c.temperature, c.temperature >= 0 && std::isfinite(c.temperature),
+                 "a finite number from 0"));
+  WEFT_TRY(field("top_p", c.top_p, share(c.top_p), "a number from 0 to 1"));
+  WEFT_TRY(field("min_p", c.min_p, share(c.min_p), "a number from 0 to 1"));
+  return field("repetition_penalty", c.repetition_penalty,
+               c.repetition_penalty > 0 && std::isfinite(c.repetition_penalty),
+               "a finite number above 0");
+}
 
 void penalize(std::span<float> logits, std::span<const int32_t> text, double penalty) {
   if (penalty == 1) return;

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
+
 namespace weft::api {
 
 struct Sampling {
@@ -15,6 +17,9 @@ struct Sampling {
   double repetition_penalty = 1;  // for tokens of the text
   uint64_t seed = 0;
 };
+
+// Names the field of weft_sequence_config that is out of range.
+Status check_sampling(const Sampling& sampling);
 
 // Logits of tokens that occur in the text: positive ones are divided by the penalty, negative ones
 // are multiplied by it (Keskar et al. 2019).
