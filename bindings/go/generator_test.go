@@ -121,8 +121,8 @@ func TestASequenceWhoseLogitsAreNaNEnds(t *testing.T) {
 			_, err = generator.Add([]int32{1, 2, 3}, weft.SequenceConfig{})
 			try(t, err)
 		}
-		for n := 0; n < 2; n++ {
-			if token, _, err := generator.Poll(-1); !errors.Is(err, weft.EDATA) {
+		for n := uint64(1); n <= 2; n++ {
+			if token, _, err := generator.Poll(-1); !errors.Is(err, weft.EDATA) || token.Sequence != n {
 				t.Error("a sequence whose logits are NaN:", token, err)
 			}
 		}

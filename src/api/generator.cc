@@ -407,8 +407,8 @@ Status weft_generator::poll(weft_token& token, int64_t timeout_ns, bool& found) 
     if (!made_.empty()) {
       const Made next = std::move(made_.front());
       made_.pop_front();
+      fill_result(&token, next.token);
       found = next.failure.ok();
-      if (found) fill_result(&token, next.token);
       return next.failure;
     }
     if (!in_step_) {

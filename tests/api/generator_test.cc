@@ -335,9 +335,11 @@ TEST(Generator, AModelThatIsNotFiniteHasNoTokens) {
   for (uint64_t round = 0; round < 2; ++round) {
     add(generator, {1, 2}, config_of(0));
     add(generator, {3, 4, 5}, config_of(1));
-    for (uint64_t id = 2 * round + 1; id <= 2 * round + 2; ++id)
+    for (uint64_t id = 2 * round + 1; id <= 2 * round + 2; ++id) {
       expect_error(weft_generator_poll(generator.get(), &token, -1, &err), err, WEFT_EDATA,
                    {is_nan(id).c_str(), "not finite"});
+      EXPECT_EQ(token.sequence, id);
+    }
     EXPECT_EQ(weft_generator_poll(generator.get(), &token, -1, &err), 0);  // none is left
   }
   add(generator, {1, 2}, config_of(0));
