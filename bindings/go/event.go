@@ -33,7 +33,7 @@ type Event struct {
 	Tag        uint64 // of the step or save
 	Err        error  // ErrorEvent, FailedEvent, SavedEvent: an *Error
 	MicroBatch int
-	Step       uint64    // training steps before this one; UpdateEvent: updates before it; SavedEvent: steps in the checkpoint
+	Step       uint64    // updates of the weights before this step or update; SavedEvent: those in the checkpoint
 	Loss       float64   // the mean over the micro-batch, the update or the whole step
 	GradNorm   float64   // DoneEvent, UpdateEvent: global norm before clipping; check that it is finite
 	Outputs    []*Tensor // MicroBatchEvent of a step that delivers outputs: in the order of Model.Output; they cannot be submitted

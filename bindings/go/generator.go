@@ -183,7 +183,7 @@ func (g *Generator) poll(ctx context.Context) (token Token, found, done bool, er
 		c := C.weft_token{size: C.sizeof_weft_token}
 		status := C.weft_generator_poll(generator, &c, C.int64_t(limit), err)
 		found = status > 0
-		isNaN := status == C.WEFT_EDATA // its sequence has ended
+		isNaN := status == C.WEFT_EDATA && c.sequence != 0 // its sequence has ended
 		if found || isNaN {
 			token = Token{SequenceEnd(c.end), uint64(c.sequence), uint64(c.index), int32(c.token)}
 		}

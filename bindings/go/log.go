@@ -20,7 +20,7 @@ type LogLevel uint32
 
 const (
 	LogWarning LogLevel = C.WEFT_LOG_WARNING // refused processes, long waits, failures
-	LogInfo    LogLevel = C.WEFT_LOG_INFO    // also the start and the end of the run, its ranks, checkpoints
+	LogInfo    LogLevel = C.WEFT_LOG_INFO    // also the start and the end of a run over processes, its ranks, checkpoints
 	LogDebug   LogLevel = C.WEFT_LOG_DEBUG   // also every connection
 )
 

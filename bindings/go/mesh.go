@@ -59,7 +59,10 @@ type Mesh struct {
 }
 
 // meshMemory is what the library allocates for a mesh, see runMemory.
-type meshMemory struct{ c *C.weft_mesh }
+type meshMemory struct {
+	c *C.weft_mesh
+	_ *byte // objects without pointers of Go share their memory, and with it the time at which they are finalized
+}
 
 func (m *meshMemory) free() { C.weft_mesh_free(m.c) }
 

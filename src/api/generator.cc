@@ -478,9 +478,8 @@ weft_status weft_generator_poll(weft_generator* generator, weft_token* token, in
     WEFT_TRY(require(generator, "generator"));
     WEFT_TRY(require(token, "token"));
     WEFT_TRY(check_result(*token));
-    Status polled = generator->poll(*token, timeout_ns, found);
-    generator->show_ready();
-    return polled;
+    return generator->poll(*token, timeout_ns, found);
   });
+  if (generator) generator->show_ready();
   return status < 0 ? status : found;
 }

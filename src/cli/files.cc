@@ -86,13 +86,15 @@ bool sync_file(int file) { return fsync(file) == 0 || errno == EINVAL; }  // or 
 // The errno of a failure, or 0.
 int sync_directory(const std::filesystem::path& path) {
   const int directory = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0 && errno == EACCES) return 0;  // others may only write there
   const bool synced = directory >= 0 && sync_file(directory);
   const int error = errno;
   if (directory >= 0) close(directory);
   return synced ? 0 : error;
 }
 
-// As replace_text() of the library, which the command does not see. The errno of a failure, or 0.
+// As replace_text() of the library, which the command does not see; but if the process is killed,
+// the new file stays under its hidden name. The errno of a failure, or 0.
 int replace(const std::string& path, const std::string& text) {
   std::error_code failure;
   const std::filesystem::path place = target_of(path, failure);

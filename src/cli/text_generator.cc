@@ -176,13 +176,14 @@ Outcome TextGenerator::take(const weft_token& token) {
   return token.end == WEFT_SEQUENCE_CONTEXT && !stopped ? begin(i) : Outcome();
 }
 
-// Whether the last token completed a string of --stop. A token of a tokenizer may go on after it;
-// an id is whole.
+// Whether the last token completed a string of --stop. A token of a tokenizer may go on after it.
+// Of ids, which have a blank between them, a stop is whole ids.
 Outcome TextGenerator::stops(size_t i, bool& found) {
   if (tokenizer_) return searches_[i].add(texts_[i].back(), found);
   const std::span<const int32_t> tokens = added(i);
   found = std::any_of(options_.stops.begin(), options_.stops.end(), [&](const std::string& stop) {
-    return text_of(tokens.last(std::min(tokens.size(), stop.size()))).ends_with(stop);
+    const std::string end = text_of(tokens.last(std::min(tokens.size(), stop.size())));
+    return bytes_ ? end.ends_with(stop) : (' ' + end).ends_with(' ' + stop);
   });
   return {};
 }

@@ -336,7 +336,9 @@ Status restore_directory(const std::string& path) {
   return found == path ? Status() : rename_path(found, path);
 }
 
+// Nor by a process that may write into the directory, but not read it.
 Status sync_directory(const std::string& path) {
+  if (::access(path.c_str(), R_OK) != 0 && errno == EACCES) return {};
   WEFT_TRY_ASSIGN(File directory, File::open_directory(path));
   return directory.sync();
 }

@@ -75,8 +75,10 @@ Status Replacement::try_name(const std::string& hidden) {
   if (exists) return {};
   WEFT_TRY(file.status());
   // Until it is locked, another process may take it for an abandoned one.
-  WEFT_TRY_ASSIGN(const Locked locked, file.value().try_lock());
-  if (locked == Locked::no || !file.value().is_at(hidden)) return {};
+  const auto locked = file.value().try_lock();
+  if (!locked.ok()) ::unlink(hidden.c_str());
+  WEFT_TRY(locked.status());
+  if (locked.value() == Locked::no || !file.value().is_at(hidden)) return {};
   file_ = std::move(file.value());
   hidden_ = hidden;
   return {};

@@ -94,7 +94,7 @@ Result<Value> split(const TextCall& call) {
   Items out;
   size_t begin = 0;
   while (most < 0 || static_cast<int64_t>(out.size()) < most) {
-    const size_t end = call.text.find(separator, begin);
+    const size_t end = find_text(call.text, separator, begin);
     if (end == std::string::npos) break;
     out.emplace_back(call.text.substr(begin, end - begin));
     begin = end + separator.size();
@@ -268,13 +268,14 @@ Result<Value> title_text(const std::string& text) {
 
 Result<Value> replaced(const std::string& text, const std::string& from, const std::string& to,
                        int64_t most, Budget& budget) {
+  WEFT_TRY(budget.spend(text.size()));
   std::string out;
   size_t begin = 0;
   for (int64_t n = 0; most < 0 || n < most; ++n) {
     // An empty text is before each character and at the end.
     size_t end = begin;
     if (!from.empty()) {
-      end = text.find(from, begin);
+      end = find_text(text, from, begin);
     } else if (n > 0) {
       end = begin < text.size() ? begin + utf8_bytes(std::string_view(text).substr(begin))
                                 : std::string::npos;

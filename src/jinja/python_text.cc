@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/text.h"
 #include "text/unicode.h"
@@ -49,6 +50,13 @@ std::string_view stripped(std::string_view text, Side side, std::optional<std::s
     text = rest;
   }
   return text;
+}
+
+size_t find_text(std::string_view text, std::string_view part, size_t begin) {
+  const void* const found =
+      memmem(text.data() + begin, text.size() - begin, part.data(), part.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
 std::string real_text(double value) {

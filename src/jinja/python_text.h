@@ -17,6 +17,8 @@ bool is_space(char32_t point);
 // space.
 std::string_view stripped(std::string_view text, Side side,
                           std::optional<std::string_view> chars = {});
+// As std::string::find(), which takes the product of both lengths at worst; this takes their sum.
+size_t find_text(std::string_view text, std::string_view part, size_t begin);
 // repr() of a float.
 std::string real_text(double value);
 // repr() of a text.

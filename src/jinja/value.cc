@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "jinja/python_text.h"
 #include "text/unicode.h"
 
 namespace weft::jinja {
@@ -224,7 +225,7 @@ Result<bool> contains(const Value& container, const Value& item, Budget& budget)
     case Kind::text:
       if (!item.is(Kind::text)) return mismatch("a text, because 'in' searches a text", item);
       WEFT_TRY(budget.spend(container.bytes()));
-      return container.text().find(item.text()) != std::string::npos;
+      return find_text(container.text(), item.text(), 0) != std::string::npos;
     case Kind::dict: {
       if (!is_hashable(item)) return mismatch("a key of a dict", item);
       WEFT_TRY_ASSIGN(const Value* found, container.find(item, budget));

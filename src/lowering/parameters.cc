@@ -254,13 +254,13 @@ int64_t place_residents(const Model& model, std::vector<ResidentParam>& resident
       for (ResidentTensor& t : p.tensors)
         if (t.run < 0 && wanted(p, t.role == Role::value)) place(t, top);
   };
-  const auto changes = [&model](const ResidentParam& p) {
+  const auto has_versions = [&model](const ResidentParam& p) {
     return p.dtype == DType::f32 && !model.param(p.param).training.frozen;
   };
-  place_all([&](const ResidentParam& p, bool value) { return value && changes(p); });
+  place_all([&](const ResidentParam& p, bool value) { return value && has_versions(p); });
   versions.stride = top;
   top = bytes_of_many(top, versions.count);
-  place_all([&](const ResidentParam& p, bool value) { return value && !changes(p); });
+  place_all([&](const ResidentParam& p, bool value) { return value && !has_versions(p); });
   place_all([](const ResidentParam&, bool value) { return !value; });
   place_runs(resident, top);
   return top;

@@ -17,7 +17,8 @@ int64_t rows_of_product(const Model& model, const PlanConfig& config, const Node
 // Whether a packed copy of weight 0 saves time, if it serves several micro-batches.
 bool pays_to_pack(const Model& model, const PlanConfig& config, const Node& node);
 // The value of a parameter on a rank that updates it or does not, and in messages to such ranks:
-// bf16 if the rank does not change it, and all that reads it rounds it to bf16, or its copies.
+// bf16 if the rank does not change it, and all that reads it rounds it to bf16, or its copies. With
+// stage_replicas, values that steps change have versions, which are float32.
 Desc stored_desc(const Model& model, const PlanConfig& config, ParamId param, bool updates);
 // A packed copy of a weight, for products with tensors of that type: of a matrix, or its transpose.
 Desc packed_desc(DType dtype, const Shape& weight, bool transposed);
@@ -36,7 +37,7 @@ std::vector<std::vector<ResidentParam>> residents_of(
     const std::vector<int32_t>& owners, int32_t ranks, const RanksOfNode& ranks_of,
     const std::function<Replica(int32_t)>& replica_of);
 // Ring 0 of a rank: its weights, accumulators, optimizer state. Sets the places and the size of a
-// version, which has no frozen parameters; the result is in bytes.
+// version, which has neither frozen parameters nor bf16 values; the result is in bytes.
 int64_t place_residents(const Model& model, std::vector<ResidentParam>& resident,
                         WeightVersions& versions);
 

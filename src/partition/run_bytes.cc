@@ -265,7 +265,7 @@ RankBytes RunBytes::sum_of(std::span<const Place> stages, ModeInfo& mode, size_t
                                    static_cast<int32_t>(rank), parameters));
   // With one more node, another replica may own a parameter.
   RankBytes out{.all = sum_of_bytes(all, scratch),
-                .least = replicas > 1 ? kept : sum_of_bytes(fixed, kept)};
+                .least = replicas > 1 ? kept : sum_of_bytes(fixed - parameters.sent[rank], kept)};
   if (mode.graph.mode != Mode::train) return out;
   out.train = out.all;
   out.scratch = scratch;

@@ -106,6 +106,7 @@ class RunBytes {
   // Of a rank of each share and replica: share * replicas + replica.
   struct Parameters {
     std::vector<int64_t> bytes;
+    std::vector<int64_t> sent;   // of these: copies that a rank with more nodes may not need
     std::vector<int32_t> owner;  // per parameter: which of them; -1: another rank. If values are
                                  // gathered
   };

@@ -72,7 +72,8 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const Place> stages) c
   std::sort(params.begin(), params.end());
   params.erase(std::unique(params.begin(), params.end()), params.end());
   std::sort(stateful.begin(), stateful.end());
-  Parameters out{.bytes = {}, .owner = choose_owners(*model_, config_, params, ranks, ranks_of)};
+  Parameters out{
+      .bytes = {}, .sent = {}, .owner = choose_owners(*model_, config_, params, ranks, ranks_of)};
   for (auto& resident :
        residents_of(*model_, config_, params, out.owner, ranks, ranks_of, [&](int32_t rank) {
          return Replica{rank % replicas, replicas, &runs[static_cast<size_t>(rank / replicas)]};
@@ -80,6 +81,10 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const Place> stages) c
     WeightVersions versions;
     versions.count = versions_[first];
     out.bytes.push_back(place_residents(*model_, resident, versions));
+    out.sent.push_back(0);
+    for (const ResidentParam& param : resident)
+      for (const ResidentTensor& t : param.of(ResidentTensor::Role::sent))
+        out.sent.back() = sum_of_bytes(out.sent.back(), t.bytes());
   }
   auto states = states_of(*model_, config_, stateful, ranks, ranks_of);
   for (size_t rank = 0; rank < states.size(); ++rank) place_states(states[rank], out.bytes[rank]);

@@ -64,16 +64,19 @@ class Generate(Case):
     def test_a_text_ends_after_a_stop(self):
         whole = self.texts("--temperature", 0, tokens=20)
         stops = [" ".join(map(str, whole[0][3:5])), " ".join(map(str, whole[1][6:9]))]
-        def cut(tokens):
+        def cut(tokens, stops):
             for i in range(1, 21):
-                text = " ".join(map(str, tokens[:i]))
-                if any(text.endswith(stop) for stop in stops):
+                text = " " + " ".join(map(str, tokens[:i]))
+                if any(text.endswith(" " + stop) for stop in stops):
                     return tokens[:i]
             return tokens
         self.fails(2, "--stop: '', expected a text", "generate", self.path("ck"), "--prompt", "1", "--stop", "")
         stopped = self.texts("--temperature", 0, "--stop", *stops, tokens=20)
-        self.assertEqual(stopped, [cut(tokens) for tokens in whole])
+        self.assertEqual(stopped, [cut(tokens, stops) for tokens in whole])
         self.assertLess(len(stopped[0]), 20)
+        part = next(str(token)[1:] for token in whole[0] if token > 9)
+        stopped = self.texts("--temperature", 0, "--stop", part, tokens=20)
+        self.assertEqual(stopped, [cut(tokens, [part]) for tokens in whole], "a part of an id is no stop")
 
     def test_a_penalty_avoids_repetition(self):
         plain = self.texts("--temperature", 0, tokens=30)

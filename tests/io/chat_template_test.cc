@@ -157,6 +157,17 @@ TEST(ChatTemplate, AHostileTemplateEndsWithAnError) {
 
 using Ranges = std::vector<TextRange>;
 
+// A search that takes the product of both lengths would need minutes.
+TEST(ChatTemplate, TextIsFoundInATimeLikeItsLength) {
+  for (const char* use : {"{{ b in a }}", "{{ a.replace(b, '') | length == 0 }}"}) {
+    const auto text =
+        rendered(cat("{% set a = 'a' * 5000000 %}{% set b = ('a' * 2500000) ~ 'b' %}", use));
+    ASSERT_TRUE(text.ok()) << text.status().text();
+    EXPECT_EQ(text.value(), "False") << use;
+  }
+  EXPECT_EQ(rendered("{{ 'a-b--c'.split('-') | join('.') }}").take(), "a.b..c");
+}
+
 TEST(ChatTemplate, AnswersWithoutGenerationBlocksAreWhatMessagesAdd) {
   const auto chat = ChatTemplate::parse(read("chatml.jinja")).take();
   const std::vector<ChatMessage> messages = {

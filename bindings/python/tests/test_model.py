@@ -144,6 +144,17 @@ class Ops(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "the Generator is closed"):
                 call()
 
+    def test_a_sequence_whose_logits_are_not_numbers_ends(self):
+        model = weft.Model.decoder("gpt-nano:blocks=1,width=32,heads=2,context=20", sequences=2)
+        plan = model.plan(micro_batches=1, micro_batch_size=8, short_size=2, step_kinds=weft.StepKinds.FORWARD)
+        with plan.run() as run:
+            run.write("ln_f.weight", np.full(32, np.nan, "f4"))
+            with weft.Generator(run) as generator:
+                sequence = generator.add([1, 2, 3])
+                with self.assertRaisesRegex(weft.DataError, f"sequence {sequence} is NaN"):
+                    generator.poll(60)
+                self.assertIsNone(generator.poll(60))
+
     def test_an_axis_that_does_not_exist_is_refused(self):
         model = weft.Model()
         x = model.input("x", (2, 3))

@@ -84,7 +84,7 @@ class Handle:
     def free(self) -> None:
         if self._as_parameter_.value is None or os.getpid() != self.process:   # no object of the library survives fork()
             return
-        if threading.get_ident() in CALLBACKS:   # of the garbage collector
+        if threading.get_ident() in CALLBACKS or isinstance(threading.current_thread(), threading._DummyThread):   # of the garbage collector
             LEFT.append(weakref.finalize(LEFT, self.free))
             return
         with self.lock or contextlib.nullcontext():   # a call in another thread may use the object

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 from . import _raw
 from ._core import SECOND, Config, Object, check, exact, new, result
 from ._types import Token
+from .errors import Error
 from .events import SLICE
 
 if TYPE_CHECKING:
@@ -43,14 +44,19 @@ class Generator(Object):
             check(_raw.weft_generator_remove, self._ptr, sequence)
 
     def poll(self, timeout: float = 0) -> Optional[Token]:
-        """The next token, or None if the time, in seconds, has passed or there is no sequence."""
+        """The next token, or None if the time, in seconds, has passed or there is no sequence. DataError: a logit of a sequence, which the text
+        names, is not a number; this sequence has ended."""
         end = time.monotonic() + timeout
         while True:
             begin = time.monotonic()
             wait = min(max(end - begin, 0), SLICE)
             with self._lock:
                 if self._token.token == NONE:   # KeyboardInterrupt often follows the call at once; the token is then for the next poll()
-                    check(_raw.weft_generator_poll, self._ptr, ctypes.byref(self._token), round(wait * SECOND))
+                    try:
+                        check(_raw.weft_generator_poll, self._ptr, ctypes.byref(self._token), round(wait * SECOND))
+                    except Error:
+                        self._token.token = NONE   # it has the sequence that has ended
+                        raise
                 if self._token.token != NONE:
                     token: Token = result(self._token)
                     self._token.token = NONE

@@ -9,7 +9,7 @@ use crate::path_of;
 use crate::run::Run;
 use crate::tensor::{slice, Desc, Element, Tensor};
 
-/// An event of a run. `tag` is that of the step or save, and `step` the number of training steps before it.
+/// An event of a run. `tag` is that of the step or save, and `step` the number of updates of the weights before it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -65,7 +65,7 @@ pub enum Event<'a> {
     Saved {
         /// Of the save.
         tag: u64,
-        /// Steps in the checkpoint.
+        /// Updates of the weights in the checkpoint.
         step: u64,
         /// The checkpoint, or kind and description of the failure.
         checkpoint: Result<PathBuf>,

@@ -132,15 +132,16 @@ impl Drop for Handle {
 }
 
 impl<R: Exclusive> Generator<R> {
-    /// Creates a generator of an idle run: `Generator::new(&mut run)`, or `Generator::new(run)`, which drops the run if it fails.
+    /// Creates a generator of an idle run: `Generator::new(&mut run)`, or `Generator::new(run)`, which drops the run if it fails. With
+    /// `run: &mut Run`, `Generator::new(&mut *run)` leaves `run` usable.
     pub fn new(run: R) -> Result<Generator<R>> {
         let mut raw = null_mut();
         attempt(|err| unsafe { sys::weft_generator_new(run.borrow().raw(), &mut raw, err) })?;
         Ok(Generator { handle: Handle(NonNull::new(raw).expect("a call that succeeds makes a generator")), run })
     }
 
-    /// The run, for [`Run::fd`] and [`Run::failure`]. Before the program waits for the descriptor, [`Generator::poll`] without time has to
-    /// return `None`.
+    /// The run, for [`Run::fd`] and [`Run::failure`]. The descriptor is readable while [`Generator::poll`] has something to do. A loop
+    /// that sees only changes, as that of tokio, has to poll without time until the result is `None`.
     pub fn run(&self) -> &Run {
         self.run.borrow()
     }

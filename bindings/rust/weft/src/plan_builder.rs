@@ -162,8 +162,6 @@ impl<'a> PlanBuilder<'a> {
     }
 
     numbers! {
-        /// Ranks of a pipeline; with axes, 1 or the product of their sizes. Default: 1.
-        ranks: u32;
         /// Micro-batches per step. Default: 8.
         micro_batches: u32;
         /// Samples per micro-batch. Default: 4.
@@ -239,10 +237,20 @@ impl<'a> PlanBuilder<'a> {
         self
     }
 
-    /// Adds an axis of the mesh of ranks: "data", "stage", "tensor", an axis of the model, or "auto". The first call replaces the axes of
-    /// [`Plan::settings`].
+    /// Ranks of a pipeline; with axes, 1 or the product of their sizes. Replaces the axes of [`Plan::settings`]. Default: 1.
+    pub fn ranks(mut self, ranks: u32) -> Self {
+        self.axes.get_or_insert_with(Vec::new);
+        self.raw.ranks = ranks;
+        self
+    }
+
+    /// Adds an axis of the mesh of ranks: "data", "stage", "tensor", an axis of the model, or "auto". The first call replaces the axes and
+    /// ranks of [`Plan::settings`].
     pub fn axis(mut self, name: &str, size: u32) -> Self {
         let name = self.keep(name);
+        if self.axes.is_none() {
+            self.raw.ranks = 1;
+        }
         self.axes.get_or_insert_with(Vec::new).push(sys::weft_axis { name, size, reserved: 0 });
         self
     }

@@ -20,7 +20,7 @@ use crate::run::Run;
 pub enum LogLevel {
     /// Refused processes, long waits, failures.
     Warning,
-    /// Also the start and the end of the run, its ranks, checkpoints.
+    /// Also the start and the end of a run over processes, its ranks, checkpoints.
     Info,
     /// Also every connection.
     Debug,

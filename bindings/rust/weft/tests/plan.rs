@@ -132,6 +132,9 @@ fn a_setting_replaces_that_of_a_plan() -> weft::Result<()> {
     let written = plan.settings()?.schedule_text(&plan.timetable()).build(&mut model)?;
     assert_eq!(written.describe()?.schedule, "written");
     assert_eq!(written.settings()?.schedule("gpipe").build(&mut model)?.describe()?.schedule, "gpipe");
+
+    assert_eq!(plan.settings()?.split(Split::Cost).ranks(1).build(&mut model)?.describe()?.ranks, 1);
+    assert_eq!(plan.settings()?.split(Split::Cost).axis("stage", 1).build(&mut model)?.describe()?.ranks, 1);
     Ok(())
 }
 
