@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kFormat = 1;
 constexpr uint64_t kMostRanks = 1 << 20;
 constexpr size_t kMostBytes = size_t{1} << 26;
-constexpr size_t kMostValues = size_t{1} << 23;  // at most eight for each machine or link
+constexpr size_t kMostValues = size_t{1} << 20;  // of 131072 machines or links, or more
 
 Status read_link(Fields& fields, ClusterLink& out) {
   if (fields.has("latency")) WEFT_TRY(fields.real("latency", out.latency));
