@@ -405,11 +405,11 @@ Status weft_generator::poll(weft_token& token, int64_t timeout_ns, bool& found) 
   const int64_t begin = monotonic_ns();
   for (;;) {
     if (!made_.empty()) {
-      const Made next = std::move(made_.front());
+      Made next = std::move(made_.front());
       made_.pop_front();
       fill_result(&token, next.token);
       found = next.failure.ok();
-      return next.failure;
+      return std::move(next.failure);
     }
     if (!in_step_) {
       if (sequences_.empty()) return {};

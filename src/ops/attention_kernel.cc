@@ -275,8 +275,8 @@ class HeadKernel {
 
   // out (+)= factor * tile side, a row per column of the tile. `side` has a row per row of the
   // block.
-  void add_columns(const ScoreTile& tile, const float* side, bool alone, float* out, float factor,
-                   bool add) const {
+  void add_columns(const ScoreTile& tile, const float* side, bool by_column, float* out,
+                   float factor, bool add) const {
     const auto add_part = [&](int64_t c, int64_t end, int64_t row, int64_t end_row) {
       gemm_tile({end - c,
                  s_.size,
@@ -288,7 +288,7 @@ class HeadKernel {
                  factor,
                  add ? 1.f : 0.f});
     };
-    if (alone) return for_each_column(tile, add_part);
+    if (by_column) return for_each_column(tile, add_part);
     for_column_parts(tile, [&](int64_t c, int64_t end, int64_t row) {
       add_part(c, end, row, rows_from(tile.first_row));
     });
@@ -335,17 +335,17 @@ class HeadKernel {
     }
     if (h_.dk) {
       copy_rows(q, rows, s_.size, s_.step, first_side_);
-      const bool alone = one_by_one(first_side_, rows);
+      const bool by_column = one_by_one(first_side_, rows);
       for_tiles_of(first, grads_, [&](const ScoreTile& ds) {
-        add_columns(ds, first_side_, alone, h_.dk, factor_, add);
+        add_columns(ds, first_side_, by_column, h_.dk, factor_, add);
       });
     }
     if (h_.dv) {
       copy_rows(dout, rows, s_.size, s_.width, first_side_);
-      const bool alone = one_by_one(first_side_, rows);
+      const bool by_column = one_by_one(first_side_, rows);
       for_tiles_of(first, scores_, [&](const ScoreTile& p) {
         drop(p);
-        add_columns(p, first_side_, alone, h_.dv, 1, add);
+        add_columns(p, first_side_, by_column, h_.dv, 1, add);
       });
     }
   }

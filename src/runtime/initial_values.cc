@@ -65,9 +65,8 @@ void InitialValues::fill(const Missing& missing) {
     const int64_t end = std::min(tile * kLoopBlock + kLoopBlock, all);
     if (begin >= end) return;
     const auto count = static_cast<size_t>(end - begin);
-    if (float* const elements = missing.value.floats()) {
+    if (float* const elements = missing.value.only_floats()) {
       draw_elements(*missing.param, seed_, begin, {elements + begin, count});
-      missing.value.wrote(begin, end - begin);
       return;
     }
     std::array<float, kDrawnBlock> values;

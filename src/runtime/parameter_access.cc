@@ -15,7 +15,7 @@ constexpr uint64_t kHashedTogether = uint64_t{1} << 16;  // elements
 Result<PartRange> PartRange::find(const Plan& plan, const Worker::ParamMemory& memory,
                                   ParamId param, Part part, uint64_t offset, uint64_t count) {
   PartRange out;
-  out.at_ = part == Part::value  ? memory.value.floats()
+  out.at_ = part == Part::value  ? memory.value.only_floats()
             : part == Part::grad ? memory.grad
                                  : memory.slots[part == Part::state0 ? 0 : 1];
   if (part == Part::value) {
@@ -51,11 +51,7 @@ std::span<float> PartRange::span() {
 }
 
 void PartRange::store() {
-  const auto offset = static_cast<int64_t>(offset_);
-  if (at_)
-    weight_.wrote(offset, static_cast<int64_t>(count_));
-  else
-    weight_.write(offset, span());
+  if (!at_) weight_.write(static_cast<int64_t>(offset_), span());
   if (initial_) initial_->end_write(param_, static_cast<int64_t>(count_));
 }
 

@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// A range of such a tensor as floats: in the rank's memory, or in a buffer if the memory has bf16
-// or a packed form.
+// A range of such a tensor as floats: in the rank's memory, or in a buffer if the memory has bf16,
+// a packed form or a copy.
 class PartRange {
  public:
   PartRange() = default;

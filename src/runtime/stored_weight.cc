@@ -30,11 +30,7 @@ void StoredWeight::write(int64_t first, std::span<const float> values) const {
     kernels::to_bf16(values.data(), reinterpret_cast<kernels::Bf16*>(elements_) + first,
                      static_cast<int64_t>(values.size()));
   write_packed(packed_.all(), first, values);
-  wrote(first, std::ssize(values));
-}
-
-void StoredWeight::wrote(int64_t first, int64_t count) const {
-  if (sent_) kernels::to_bf16(floats() + first, sent_ + first, count);
+  if (sent_) kernels::to_bf16(values.data(), sent_ + first, std::ssize(values));
 }
 
 void StoredWeight::read(int64_t first, std::span<float> out) const {

@@ -34,6 +34,8 @@ class StoredWeight {
   float* floats() const {
     return dtype_ == DType::f32 ? reinterpret_cast<float*>(elements_) : nullptr;
   }
+  // The same, if they have no copy that write() writes, too.
+  float* only_floats() const { return sent_ ? nullptr : floats(); }
 
   // The first packed form; its data are null if there is none.
   const kernels::PackedMatrix& packed() const { return packed_.forms.front(); }
@@ -42,8 +44,6 @@ class StoredWeight {
 
   // The elements from `first` on. Written to all forms; as bf16, rounded to nearest even.
   void write(int64_t first, std::span<const float> values) const;
-  // The same elements of floats() have been written.
-  void wrote(int64_t first, int64_t count) const;
   void read(int64_t first, std::span<float> out) const;
 
  private:

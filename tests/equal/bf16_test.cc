@@ -7,7 +7,9 @@
 
 #include "graph/presets.h"
 #include "plan/encode.h"
+#include "runtime/parameter_access.h"
 #include "runtime/run.h"
+#include "runtime/worker.h"
 #include "support/small_gpt.h"
 #include "tune/make_plan.h"
 
@@ -216,6 +218,33 @@ TEST(Bf16Values, AreGatheredAsTheyWereWritten) {
   config.data = config.ranks = 2;
   config.shard = "parameters";
   EXPECT_EQ(losses(config), expected);
+}
+
+// The value and the copy that other ranks get stay equal.
+TEST(Bf16Values, AreThoseBeforeAWriteThatFails) {
+  const auto model = small_gpt();
+  PlanConfig config = bf16_config();
+  config.data = config.ranks = config.gradient_groups = 2;
+  const std::shared_ptr<const Plan> plan = make_plan(model, config).take();
+  SerialTiles tiles;
+  int copies = 0;
+  for (const int32_t rank : {0, 1}) {
+    const auto worker = Worker::make(plan, rank, tiles).take();
+    for (const ResidentParam& p : plan->resident[static_cast<size_t>(rank)]) {
+      if (p.of(ResidentTensor::Role::sent).empty()) continue;
+      const auto count = static_cast<uint64_t>(model->param(p.param).shape.elements());
+      const auto whole = [&] {
+        return PartRange::find(*plan, worker->param(p.param), p.param, Part::value, 0, count)
+            .take();
+      };
+      PartRange read = whole(), failing = whole(), after = whole();
+      const std::vector<float> before(read.read().begin(), read.read().end());
+      std::fill_n(failing.floats().data(), count, 42.f);  // and no store()
+      EXPECT_TRUE(std::equal(before.begin(), before.end(), after.read().begin()));
+      ++copies;
+    }
+  }
+  EXPECT_GT(copies, 5);
 }
 
 TEST(Bf16Values, OfNoNodeAreFloat32) {
