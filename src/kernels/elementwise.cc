@@ -74,7 +74,8 @@ void softcap_grad(const float* y, const float* dout, float cap, float* dx, int64
   const FloatVec inverse = constant(1 / cap), one = constant(1.0f);
   map2(y, dout, dx, n, [inverse, one](FloatVec v, FloatVec dy) HWY_ATTR {
     const FloatVec t = hn::Mul(v, inverse);
-    return hn::Mul(dy, hn::NegMulAdd(t, t, one));
+    const FloatVec dv = hn::Mul(dy, hn::NegMulAdd(t, t, one));
+    return hn::IfThenElse(hn::Eq(dy, hn::Zero(FloatTag())), dy, dv);
   });
 }
 

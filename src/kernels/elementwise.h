@@ -15,7 +15,8 @@ void clear_past_caches(float* out, int64_t n);  // to +0
 void scale(const float* x, float factor, float* out, int64_t n);
 void scaled_difference(const float* a, const float* b, float factor, float* out,
                        int64_t n);  // (a - b) * factor
-// out = cap * tanh(x / cap); the gradient reads the output y.
+// out = cap * tanh(x / cap). The gradient reads the output y; it is 0 where dout is 0, even if y is
+// not a number.
 void softcap(const float* x, float cap, float* out, int64_t n);
 void softcap_grad(const float* y, const float* dout, float cap, float* dx, int64_t n);
 

@@ -267,6 +267,15 @@ TEST(Extremes, AttentionOfTheFirstCausalRowHasNoGradientOfItsQuery) {
   }
 }
 
+// Row 0 does not see the infinite key of row 1. Its score of it, 0 times infinity, is not a number.
+TEST(Extremes, AttentionWithACapKeepsAScoreThatIsNotSeenOutOfTheGradientOfItsKey) {
+  const Shape shape{1, 2, 2};
+  const Results r =
+      run_float(problem_of("attention", {.heads = 1, .flags = kCausal, .cap = 2},
+                           {shape, shape, shape}, {{0, 1, 1, 1}, {1, 1, kInfinity, 1}, ramp(4)}));
+  for (const double dk : numbers(r.din[1], DType::f32)) EXPECT_TRUE(std::isfinite(dk)) << dk;
+}
+
 // Values that are all the same, or one column with all the weight: no score changes the output.
 TEST(Extremes, AttentionThatNoScoreChangesHasNoGradientOfQueriesAndKeys) {
   constexpr int64_t kRows = 37, kSize = 6;
