@@ -9,12 +9,12 @@ namespace weft {
 
 namespace {
 
-// Whether a micro-batch of the step has that place of the ring; those after the first `count` ones
-// have the same places again.
-bool uses_place(const StepDescriptor& step, const MicroBatches& all, const Ring& ring,
+// Whether a micro-batch of the rank has that place of the ring in the step; those after the first
+// `count` ones have the same places again. Messages of several ranks can land in one ring.
+bool uses_place(const StepDescriptor& step, const MicroBatches& own, const Ring& ring,
                 int64_t place) {
-  const int32_t end = std::min({all.end, step.micro_batches, all.first + ring.count * ring.turn});
-  for (int32_t mb = all.first; mb < end; mb += all.stride)
+  const int32_t end = std::min({own.end, step.micro_batches, own.first + ring.count * ring.turn});
+  for (int32_t mb = own.first; mb < end; mb += own.stride)
     if (ring.at(mb, step.sequence) == place) return true;
   return false;
 }
@@ -27,13 +27,14 @@ void Engine::open_edges(const StepDescriptor& step, const StepDescriptor* before
                         Effects& effects) const {
   const ModePlan& mode = plan_->mode(step.mode);
   const RankProgram& program = mode.ranks[static_cast<size_t>(rank_)];
+  const MicroBatches own = plan_->micro_batches_at(step.mode, rank_);
   for (int32_t id : program.edges) {
     const Edge& e = mode.edges[static_cast<size_t>(id)];
     if (e.to_rank != rank_ || e.kind == EdgeKind::sink) continue;
     const Ring& ring = program.rings[static_cast<size_t>(e.landing.ring)];
     const MicroBatches& all = e.micro_batches;
     for (int32_t mb = all.first; mb < std::min(e.open, step.micro_batches); mb += all.stride) {
-      const bool used = before && uses_place(*before, all, ring, ring.at(mb, step.sequence));
+      const bool used = before && uses_place(*before, own, ring, ring.at(mb, step.sequence));
       if (used != unused) effects.grant(step, id, mb);
     }
   }

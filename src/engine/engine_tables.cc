@@ -78,21 +78,20 @@ void Engine::make_ports() {
   make_room_for_early_grants();
 }
 
-// Of edges whose messages all need a grant, one of the next step; of the others, those of the
-// places that are free when steps begin that overlap.
+// Of edges whose messages all need a grant, one of the next step; of the others, all places in each
+// step that is granted early.
 void Engine::make_room_for_early_grants() {
   size_t most = 0;
   for (const ModePlan& mode : plan_->modes) {
     if (!mode.present) continue;
-    size_t late = 0, free = 0;
+    size_t late = 0, places = 0;
     for (int32_t id : mode.ranks[static_cast<size_t>(rank_)].edges) {
       const Edge& e = mode.edges[static_cast<size_t>(id)];
       if (e.from_rank != rank_) continue;
       late += e.open == 0;
-      const MicroBatches open{e.micro_batches.first, e.open, e.micro_batches.stride};
-      free += static_cast<size_t>(open.count());
+      places += static_cast<size_t>(e.landing_slots);
     }
-    most = std::max(most, late + (plan_->config.can_overlap(mode.mode) ? kStepsAtOnce * free : 0));
+    most = std::max(most, late + steps_granted_early(plan_->config, mode.mode) * places);
   }
   early_grants_.reserve(most);
   waiting_.reserve(kStepsAtOnce);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "engine/steps.h"
 #include "node/adapters.h"
 #include "node/control_codec.h"
 
@@ -231,7 +232,7 @@ Status RankNode::granted(const Event& event) {
     return wrong(cat("grant of edge ", here.edge, ", which goes from rank ", edge.from_rank,
                      " to rank ", edge.to_rank));
   }
-  const bool early = edge_at(here).open == 0 || plan_->config.can_overlap(here.mode);
+  const bool early = edge_at(here).open == 0 || steps_granted_early(plan_->config, here.mode) > 0;
   if (!step && (!early || route->kind == EdgeKind::feed))
     return wrong(cat("grant of ", name_of(here), " of a step that has not begun here"));
   return router_.granted(here.sequence, here.edge, here.micro_batch);

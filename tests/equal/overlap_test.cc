@@ -14,12 +14,34 @@ namespace {
 // The time within which each rank has an error after another one was lost.
 constexpr LinkTime kPromise = LinkTimes().silence + 1500;
 
+// Stages have replicas, so that a rank has the messages of several ranks in the same places.
+test::PlanCase plan_with_stage_replicas(uint32_t seed) {
+  std::mt19937 rng(seed);
+  PlanConfig config;
+  config.schedule = "pipedream";
+  config.micro_batches = 1;
+  const int32_t first = 1 + static_cast<int32_t>(rng() % 3),
+                second = 1 + static_cast<int32_t>(rng() % 3);
+  config.ranks = first + second;
+  config.stage_replicas = cat(first, ",", second);
+  config.segment = 12;
+  test::PlanCase c{.model = test::random_model(rng, 6), .plan = nullptr, .text = {}};
+  c.text = cat("seed ", seed, ", replicas ", config.stage_replicas);
+  auto plan = make_plan(c.model, config);
+  if (!plan.ok()) return c;  // a parameter is tied across stages
+  c.plan = plan.take();
+  c.model = c.plan->model;
+  return c;
+}
+
 class Scene {
  public:
   explicit Scene(uint32_t seed) : rng_(seed) {
+    const auto draw = seed % 4 == 1   ? plan_with_stage_replicas
+                      : seed % 4 == 0 ? test::random_sharded_plan
+                                      : test::random_plan;
     for (uint32_t i = 0; !case_.plan || case_.plan->config.ranks < 2; ++i)
-      case_ = seed % 4 ? test::random_plan(seed + i * 1000003)
-                       : test::random_sharded_plan(seed + i * 1000003);
+      case_ = draw(seed + i * 1000003);
     SimMeshSettings settings;
     settings.seed = seed;
     settings.faults.latency = static_cast<LinkTime>(rng_() % 8);
@@ -36,7 +58,7 @@ class Scene {
   bool steps(size_t count, const std::function<bool()>& between = {}) {
     Mode mode = rng_() % 2 ? Mode::eval : Mode::infer;
     if (!case_.plan->mode(mode).present || !case_.plan->config.can_overlap(mode))
-      mode = Mode::train;
+      mode = case_.plan->stage_replicas.empty() ? Mode::train : Mode::eval;
     const size_t before = made_.size(), end = before + count;
     size_t compared = before;
     bool read = true;
@@ -78,6 +100,9 @@ class Scene {
     do step = test::random_step(*case_.plan, made_.size(), trained_, rng_);
     while (step.mode != mode && made_.size() > 0);
     step.mode = mode;
+    if (!case_.plan->stage_replicas.empty())
+      step.micro_batches =
+          1 + static_cast<int32_t>(rng_() % static_cast<uint32_t>(case_.plan->micro_batches(mode)));
     step.overlaps = overlaps && mode != Mode::train;
     trained_ += mode == Mode::train && step.update;
     made_.push_back(step);
