@@ -82,10 +82,11 @@ class Chain {
     if (rows) rows->assign(p, {});
     for (size_t s = p; s-- > 0;) {
       here.assign(n + 2, none);
+      size_t too_far = none;
       // Every stage has a node.
       for (size_t v = n - (p - 1 - s); v-- > s;) {
-        const bool good =
-            passable({s, v, v + 1}, cut_limit) && end_of(s, v, limit, cut_limit, behind) <= n;
+        const bool good = passable({s, v, v + 1}, cut_limit) &&
+                          end_of(s, v, limit, cut_limit, behind, too_far) <= n;
         here[v] = good ? v : here[v + 1];
       }
       std::fill(here.begin(), here.begin() + static_cast<std::ptrdiff_t>(s), here[s]);
@@ -96,14 +97,15 @@ class Chain {
   }
 
   // The first node at which stage s can end, if it begins at v, and the next can begin; nodes() + 1
-  // if there is none.
+  // if there is none. No stage that begins at v or before can end at `too_far` or behind it.
   size_t end_of(size_t s, size_t v, double limit, double cut_limit,
-                const std::vector<size_t>& behind) const {
+                const std::vector<size_t>& behind, size_t& too_far) const {
     for (size_t end = behind[first_end_[v]];
-         end <= nodes() && time(s, v, end) <= limit && passable({s, v, end}, cut_limit);
+         end < too_far && time(s, v, end) <= limit && passable({s, v, end}, cut_limit);
          end = behind[end + 1]) {
       const BytesOfRun run = bytes(s, v, end);
       if (run.fits()) return end;
+      if (!run.within) too_far = end;
       if (!run.more) break;
     }
     return nodes() + 1;
@@ -179,7 +181,8 @@ std::optional<Best> best_of(const Chain& chain, const Chain& free, double from) 
   chain.solve(limit, *both, &rows);
   Best out{.bottleneck = *both, .cuts = {}};
   for (size_t s = 1, begin = 0; s < rows.size(); ++s) {
-    begin = chain.end_of(s - 1, begin, limit, *both, rows[s]);
+    size_t too_far = chain.nodes() + 1;
+    begin = chain.end_of(s - 1, begin, limit, *both, rows[s], too_far);
     out.cuts.push_back(static_cast<int32_t>(begin));
   }
   return out;

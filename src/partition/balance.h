@@ -21,7 +21,8 @@ struct RunOfNodes {
 
 struct BytesOfRun {
   int64_t all = 0, limit = INT64_MAX;  // of the rank that exceeds its limit most
-  bool more = true;  // whether a longer run that begins at the same node can be within the limits
+  bool more = true;    // whether a longer run that begins at the same node can be within the limits
+  bool within = true;  // whether any run that contains it can
 
   bool fits() const { return all <= limit; }
 };

@@ -82,6 +82,11 @@ void RunBytes::index_nodes() {
     }
 }
 
+bool RunBytes::recomputes_in_parts(size_t s) const {
+  return std::any_of(again_[s].begin(), again_[s].end(),
+                     [](int32_t calls) { return calls > 0 && calls < Recompute::kWhole; });
+}
+
 int32_t RunBytes::replicas_of(size_t s) const {
   return train_.replicas.empty() ? config_.data : train_.replicas[s];
 }
@@ -247,25 +252,29 @@ RankBytes RunBytes::sum_of(std::span<const Place> stages, ModeInfo& mode, size_t
   const auto m = static_cast<size_t>(mode.graph.mode);
   const int64_t fixed = parameters.bytes[rank];
   const bool controls = rank == 0 && train_.rank_of_stage[first] == 0;
-  int64_t all = sum_of_bytes(fixed, controls ? mode.sinks : 0), kept = 0, scratch = 0;
+  int64_t all = sum_of_bytes(fixed, controls ? mode.sinks : 0), stays = 0, scratch = 0;
   for (const Place& stage : stages) {
     const size_t s = stage.at.stage;
     const Share& share = stage.run->shares[static_cast<size_t>(place)];
     scratch = std::max(scratch, share.scratch[m]);
-    for (const Term& term : share.terms[m]) {
+    const auto bytes_of = [&](const Term& term) {
       const int32_t count =
           places_in(places(mode, stages, s, term, place), own_micro_batches(mode, s, d),
                     arrives_early(config_, mode.graph.mode, term.kind));
-      const int64_t bytes = bytes_of_many(term.bytes, count);
-      all = sum_of_bytes(all, bytes);
-      if (term.kind == Holding::Kind::kept) kept = sum_of_bytes(kept, bytes);
+      return bytes_of_many(term.bytes, count);
+    };
+    for (const Term& term : share.terms[m]) {
+      all = sum_of_bytes(all, bytes_of(term));
+      if (term.stays(recomputes_in_parts(s)))
+        stays =
+            sum_of_bytes(stays, bytes_of({Holding::Kind::kept, term.first, term.last, term.bytes}));
     }
   }
   all = sum_of_bytes(all, slots_of(stages, mode, static_cast<size_t>(place),
                                    static_cast<int32_t>(rank), parameters));
   // With one more node, another replica may own a parameter.
   RankBytes out{.all = sum_of_bytes(all, scratch),
-                .least = replicas > 1 ? kept : sum_of_bytes(fixed - parameters.sent[rank], kept)};
+                .least = replicas > 1 ? stays : sum_of_bytes(fixed - parameters.sent[rank], stays)};
   if (mode.graph.mode != Mode::train) return out;
   out.train = out.all;
   out.scratch = scratch;
@@ -308,6 +317,7 @@ BytesOfRun RunBytes::of(const RunOfNodes& at) {
   const Place place{at, &run(at, nullptr)};
   for (const RankBytes& rank : sum_of({&place, 1})) {
     out.more = out.more && rank.least <= rank.limit;
+    out.within = out.more || recomputes_in_parts(at.stage);
     if (out.limit < INT64_MAX && rank.all - rank.limit <= out.all - out.limit) continue;
     out.all = rank.all;
     out.limit = rank.limit;

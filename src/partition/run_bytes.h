@@ -84,6 +84,13 @@ class RunBytes {
     TensorId tensor = -1;          // unless it is kept
     int32_t read = kPhaseF;        // the phase in which other ranks read it
     std::vector<Peer> peers = {};  // landing: its maker; shared: its readers in other stages
+
+    // Whether a longer run that begins at the same node holds the tensors too, at least as long.
+    // Unless the calls that are recomputed have parts, so does any run that contains it.
+    bool stays(bool in_parts) const {
+      if (in_parts) return kind == Holding::Kind::kept && first != kPhaseR;
+      return (kind == Holding::Kind::kept || kind == Holding::Kind::shared) && first < last;
+    }
   };
   using Reads = std::vector<std::vector<ParamId>>;  // values of parameters, per unit of an action
   // One of the ranks that share the stage.
@@ -174,6 +181,7 @@ class RunBytes {
   size_t position_of(size_t stage, int32_t place) const;
   // `own`: as of Parameters, of the ranks with the stage.
   size_t rank_of(size_t stage, size_t own) const;
+  bool recomputes_in_parts(size_t s) const;
   int32_t own_micro_batches(const ModeInfo& mode, size_t s, int32_t replica) const;
   int32_t replicas_of(size_t s) const;
 

@@ -16,13 +16,17 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// Per rank, by the account of the partitioner.
-std::vector<int64_t> accounted(const Plan& plan, const PlanConfig& config) {
-  const OpNodes ops(*plan.whole, config.micro_batch_size, {});
+// The account of the partitioner.
+RunBytes account_of(const Plan& plan, const PlanConfig& config, const OpNodes& ops) {
   const PlanConfig pipeline = pipeline_config(config);
   const Schedule schedule = make_schedule(choose_schedule(pipeline).take(), pipeline, {}).take();
-  auto bytes = RunBytes::make(*plan.whole, config, ops, schedule);
-  EXPECT_TRUE(bytes.ok()) << bytes.status().text();
+  return RunBytes::make(*plan.whole, config, ops, schedule).take();
+}
+
+// Per rank.
+std::vector<int64_t> accounted(const Plan& plan, const PlanConfig& config) {
+  const OpNodes ops(*plan.whole, config.micro_batch_size, {});
+  RunBytes bytes = account_of(plan, config, ops);
   const std::vector<size_t> first = first_nodes(ops, plan.stage_of_whole);
   // Other cuts before do not affect the result.
   for (size_t s = 1; s < first.size(); ++s)
@@ -30,10 +34,10 @@ std::vector<int64_t> accounted(const Plan& plan, const PlanConfig& config) {
       std::vector<size_t> cuts = first;
       cuts[s] = other;
       const size_t end = s + 1 < cuts.size() ? cuts[s + 1] : ops.ids.size();
-      if (cuts[s] > cuts[s - 1] && cuts[s] < end) bytes.value().of_ranks(cuts);
+      if (cuts[s] > cuts[s - 1] && cuts[s] < end) bytes.of_ranks(cuts);
     }
   std::vector<int64_t> out;
-  for (const RankBytes& rank : bytes.value().of_ranks(first)) out.push_back(rank.all);
+  for (const RankBytes& rank : bytes.of_ranks(first)) out.push_back(rank.all);
   return out;
 }
 
@@ -125,20 +129,32 @@ bool drops(const Plan& plan) {
   return false;
 }
 
-TEST(Account, OfThePartitionerIsThatOfThePlan) {
-  int compared = 0, shared = 0, several = 0, dropped = 0, frozen = 0, delivered = 0;
-  for (uint32_t seed = 0; seed < 300; ++seed) {
+struct Drawn {
+  explicit Drawn(uint32_t seed) {
     Draw draw(seed);
     const char* text =
         draw.of({"mlp:layers=6,width=8", "gpt-nano:blocks=3,width=16,heads=2,vocabulary=32,tied=0",
                  "gpt-nano:blocks=3,width=16,heads=2,vocabulary=32,tied=1", "random"});
-    const auto model = drawn_model(text, seed);
-    PlanConfig config = drawn_config(draw, text == "random"sv ? 1 : draw.of({1, 2}));
+    model = drawn_model(text, seed);
+    config = drawn_config(draw, text == "random"sv ? 1 : draw.of({1, 2}));
     config.groups = drawn_groups(draw, text);
     config.f32_nodes = drawn_f32_nodes(draw, text, config.precision);
-    const auto plan = make_plan(model, config);
+    name = cat(text, ": ", text_of(config));
+  }
+
+  std::shared_ptr<const Model> model;
+  PlanConfig config;
+  std::string name;
+};
+
+TEST(Account, OfThePartitionerIsThatOfThePlan) {
+  int compared = 0, shared = 0, several = 0, dropped = 0, frozen = 0, delivered = 0;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    const Drawn drawn(seed);
+    const PlanConfig& config = drawn.config;
+    const auto plan = make_plan(drawn.model, config);
     if (!plan.ok()) continue;  // of some schedules for one rank
-    SCOPED_TRACE(cat(text, ": ", text_of(config)));
+    SCOPED_TRACE(drawn.name);
     EXPECT_EQ(accounted(*plan.value(), config), plan.value()->arena_bytes);
     shared += config.shard_ranks > 1;
     several += plan.value()->pipeline_stages() * config.shard_ranks > plan.value()->positions();
@@ -153,6 +169,38 @@ TEST(Account, OfThePartitionerIsThatOfThePlan) {
   EXPECT_GT(delivered, 50);
   EXPECT_GT(dropped, 5);
   EXPECT_GT(compared, 200);
+}
+
+// The search for cuts does not count the bytes of runs that contain one that cannot fit.
+TEST(Account, ARunThatCannotFitIsInNoneThatCan) {
+  int fitting = 0, hopeless = 0;
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    Drawn drawn(seed);
+    const auto plan = make_plan(drawn.model, drawn.config);
+    if (!plan.ok()) continue;
+    SCOPED_TRACE(drawn.name);
+    const std::vector<int64_t>& all = plan.value()->arena_bytes;
+    drawn.config.memory_limit = *std::max_element(all.begin(), all.end()) / (1 + seed % 3);
+    const OpNodes ops(*plan.value()->whole, drawn.config.micro_batch_size, {});
+    RunBytes bytes = account_of(*plan.value(), drawn.config, ops);
+    const auto stages = static_cast<size_t>(plan.value()->pipeline_stages());
+    for (size_t s = 0; s < stages; ++s)
+      for (size_t begin = 0; begin < ops.ids.size(); ++begin)
+        for (size_t end = begin + 1; end <= ops.ids.size(); ++end) {
+          const BytesOfRun run = bytes.of({s, begin, end});
+          ASSERT_TRUE(run.more || !run.fits()) << s << " " << begin << " " << end;
+          fitting += run.fits();
+          hopeless += !run.more;
+          if (begin + 1 == end) continue;
+          const BytesOfRun shorter = bytes.of({s, begin, end - 1}),
+                           later = bytes.of({s, begin + 1, end});
+          ASSERT_TRUE(!run.more || shorter.more) << s << " " << begin << " " << end;
+          ASSERT_TRUE(!run.within || (shorter.within && later.within))
+              << s << " " << begin << " " << end;
+        }
+  }
+  EXPECT_GT(fitting, 1000);
+  EXPECT_GT(hopeless, 1000);
 }
 
 }  // namespace
