@@ -19,15 +19,6 @@ struct Cell {
   int32_t replicas = 0;  // of the last stage
 };
 
-// Whether each state contains all states before it, in this order, and takes no less time.
-bool forms_chain(std::span<const ModelState> states) {
-  for (size_t j = 1; j < states.size(); ++j) {
-    if (states[j].time < states[j - 1].time || states[j].before.size() != j) return false;
-    if (!std::is_sorted(states[j].before.begin(), states[j].before.end())) return false;
-  }
-  return true;
-}
-
 // The best solutions for the states 0..j on 1 to all machines.
 class Search {
  public:
@@ -35,7 +26,8 @@ class Search {
       : states_(states),
         options_(options),
         cells_(states.size() * static_cast<size_t>(options.machines)),
-        is_chain_(forms_chain(states)) {
+        is_chain_(std::all_of(states.begin(), states.end(),
+                              [](const ModelState& state) { return state.before.empty(); })) {
     solve();
   }
 

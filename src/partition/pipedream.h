@@ -1,13 +1,16 @@
 // PipeDream's partitioner (Narayanan et al. 2019): stages of a pipeline, each on one or several
 // machines that share its work as replicas.
 //
-// The model is a chain of states. A state is a set of nodes that is closed under predecessors; a
-// stage is the difference of two states. T, P and a are the time, the parameter bytes and the
-// output bytes of a state, and M is the number of machines:
-//   one stage       (T + 4 (M-1) P / (bandwidth M)) / M
-//   a further one   max(the best for what is before it on M - R machines, its own time on R, 2 a_in
-//   / (bandwidth R), 2 a_out / (bandwidth R))
-// Beyond the paper, the inputs of a stage after the first machine count with 2 a_in.
+// A state is a set of nodes that is closed under predecessors; a stage is the difference of two
+// states. The states of a model are a chain: its first 1, 2, ... nodes. T, P and a are the time,
+// the parameter bytes and the output bytes of a state. On M machines, one stage takes
+//
+//   (T + 4 (M - 1) P / (bandwidth M)) / M
+//
+// and a further one on R of them the maximum of the best time of what is before it on M - R
+// machines, its own time on R, 2 a_in / (bandwidth R) and 2 a_out / (bandwidth R). Beyond the
+// paper, the inputs of a stage after the first machine count with 2 a_in.
+//
 // The time of a step is that of the slowest part. The paper also nests machines (hosts in a rack).
 // Weft does not: it gives consecutive ranks to a stage, and a stage that is replicated together
 // with its neighbours on several hosts would not have these.
@@ -27,8 +30,9 @@ struct ModelState {
   double time = 0;        // seconds, forward and backward
   double kept_bytes = 0;  // activations
   double param_bytes = 0;
-  double output_bytes = 0;      // of the state's edge: the bytes that a stage that ends here sends
-  std::vector<int32_t> before;  // states that this one contains
+  double output_bytes = 0;  // of the state's edge: the bytes that a stage that ends here sends
+  // States that this one contains. If no state has any, each contains all before it.
+  std::vector<int32_t> before = {};
 };
 
 struct ReplicaOptions {

@@ -41,7 +41,6 @@ Result<std::vector<ModelState>> states_of(const Model& model, const PlanConfig& 
     states[i] = sum;
     if (config.memory_limit > 0) states[i].kept_bytes = static_cast<double>(bytes.kept(0, i + 1));
     states[i].output_bytes = i + 1 < states.size() ? cuts.bytes()[i + 1] : 0;
-    for (int32_t b = 0; b < static_cast<int32_t>(i); ++b) states[i].before.push_back(b);
   }
   return states;
 }

@@ -175,10 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
 std::vector<ModelState> random_chain(std::mt19937& rng, size_t n) {
   std::vector<ModelState> states(n);
   for (size_t s = 0; s < n; ++s) {
-    if (s > 0) {
-      states[s] = states[s - 1];
-      states[s].before.push_back(static_cast<int32_t>(s) - 1);
-    }
+    if (s > 0) states[s] = states[s - 1];
     states[s].time += static_cast<double>(rng() % 50);
     states[s].kept_bytes += static_cast<double>(rng() % 10);
     states[s].param_bytes += static_cast<double>(rng() % 40);
