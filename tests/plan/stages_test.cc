@@ -276,6 +276,8 @@ TEST(Stages, ALimitForManyNodesIsKept) {
   const auto capped = make_plan(model, config);
   ASSERT_TRUE(capped.ok()) << capped.status().text();
   for (int64_t b : capped.value()->arena_bytes) EXPECT_LE(b, config.memory_limit);
+  config.memory_limit /= 4;  // which no cuts keep
+  EXPECT_FALSE(make_plan(model, config).ok());
 }
 
 TEST(Stages, ALimitIsKeptByTheBytesOfThePlan) {
