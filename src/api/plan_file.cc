@@ -164,8 +164,8 @@ Result<std::shared_ptr<const Plan>> load(const std::shared_ptr<const Model>& mod
         Code::invalid,
         cat("is of another model: 'model_hash' is ", file.model_hash.hex(), ", expected ",
             model->hash().hex(),
-            "; another length of sequences, adapters, and samples that share windows make "
-            "another model"));
+            "; another length of sequences or dropout, adapters, and samples that share windows "
+            "make another model"));
   WEFT_TRY_ASSIGN(const PlanConfig config, from_file(file));
   WEFT_TRY_ASSIGN(auto plan, make_plan(model, config));
   if (const Digest made = hash_of(*plan); file.plan_hash && *file.plan_hash != made)

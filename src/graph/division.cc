@@ -201,7 +201,7 @@ class Divider {
     const int64_t heads = shape.last() / groups / size;
     if (heads % out_.shards != 0)
       return Status(Code::invalid, cat("node '", node.name, "' has ", heads,
-                                       " heads, expected a multiple of ", out_.shards, " shards"));
+                                       " heads, expected a multiple of tensor, ", out_.shards));
     return even_cut(shape.rank - 1, shape.last(), out_.shards, groups, size);
   }
 

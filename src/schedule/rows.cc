@@ -23,7 +23,7 @@ Status check_knobs(const Form& form, const ScheduleSizes& sizes) {
                                      "interleaved, interleaved-zb or 1f1b-delayed-w"));
   if (sizes.warm_up > 1 && !form.takes_warm_up)  // 1 is the default of 1f1b
     return Status(Code::invalid, cat("warm_up is ", sizes.warm_up, ", but schedule '", form.name,
-                                     "' has a fixed warm-up, expected 0 or 1; use 1f1b"));
+                                     "' has a fixed warm-up, expected 1; use 1f1b"));
   return {};
 }
 

@@ -124,7 +124,7 @@ class Processes(Case):
         self.train(*args, "--steps", 2, "--checkpoint", self.path("whole"))
         self.expect_near(self.resumed(self.path("whole"), "--steps", 6)[0],
                          self.resumed(self.path("whole"), "--steps", 6, "--tensor", 2)[0], 4)
-        self.fails(3, "heads, expected a multiple of 3 shards", "train", *args, "--tensor", 3)
+        self.fails(3, "heads, expected a multiple of tensor, 3", "train", *args, "--tensor", 3)
 
     def test_any_mesh_has_the_digest_of_one_rank_with_the_same_groups_and_pieces(self):
         args = [TINY, *DRAWN, "--micro-batches", 5, "--micro-batch-size", 2, "--seed", 1, "--gradient-groups", 2, "--dropout", 0.1, "--steps", 4]
@@ -151,7 +151,7 @@ class Processes(Case):
         done = self.train(*args, "--mesh", "stage=2,tensor=2", "--schedule-file", self.path("rows"))[1]
         self.assertEqual(done["digest"], alone["digest"])
         self.fails(3, "axis 'tensor' has 4 ranks, expected at most 2", "train", *args, "--mesh", "tensor=4", "--tensor", 2)
-        self.fails(3, "heads, expected a multiple of 3 shards", "train", *args, "--mesh", "tensor=3")
+        self.fails(3, "heads, expected a multiple of tensor, 3", "train", *args, "--mesh", "tensor=3")
 
     def test_processes_of_one_machine_share_memory_for_large_tensors(self):
         model = ["mlp:layers=4,width=256", "--micro-batches", "2", "--micro-batch-size", "128", "--seed", "1", "--json"]

@@ -360,7 +360,7 @@ TEST(Shards, HeadsThatCannotBeDividedAreRefused) {
   const auto plan = make_plan(model, config);
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().text(),
-            "plan: node 'h.0.attn' has 4 heads, expected a multiple of 3 shards");
+            "plan: node 'h.0.attn' has 4 heads, expected a multiple of tensor, 3");
 }
 
 }  // namespace

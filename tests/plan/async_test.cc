@@ -216,7 +216,7 @@ TEST(Sizes, AreRefusedByName) {
             "schedule 'pipedream-2bw' needs as many micro-batches per update as stages, 2, or "
             "more: micro_batches is 1");
   EXPECT_EQ(fault("pipedream", {.ranks = 2, .micro_batches = 1, .warm_up = 2}),
-            "warm_up is 2, but schedule 'pipedream' has a fixed warm-up, expected 0 or 1; "
+            "warm_up is 2, but schedule 'pipedream' has a fixed warm-up, expected 1; "
             "use 1f1b");
 }
 

@@ -144,7 +144,7 @@ TEST(ScheduleSizesRefused, WhatAScheduleDoesNotTake) {
             "group is 4, but schedule 'gpipe' has no groups of micro-batches, expected 0; "
             "use interleaved, interleaved-zb or 1f1b-delayed-w");
   EXPECT_EQ(fault("zb-h1", {.ranks = 2, .micro_batches = 2, .warm_up = 2}),
-            "warm_up is 2, but schedule 'zb-h1' has a fixed warm-up, expected 0 or 1; use 1f1b");
+            "warm_up is 2, but schedule 'zb-h1' has a fixed warm-up, expected 1; use 1f1b");
   EXPECT_EQ(fault("looped-bfs", {.ranks = 2, .micro_batches = 2, .chunks = 2147483647}),
             "2 ranks and 2 micro-batches with 2147483647 stages per rank make more than 67108864 "
             "actions");
