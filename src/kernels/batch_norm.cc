@@ -12,16 +12,10 @@ namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// The sum over rows of term(row). Rows are summed in blocks of 32, so that the error grows slowly.
+// The sum over rows of term(row).
 template <typename F>
-HWY_INLINE FloatVec sum_rows(int64_t rows, const F& term) {
-  FloatVec total = hn::Zero(FloatTag());
-  for (int64_t begin = 0; begin < rows; begin += 32) {
-    FloatVec part = hn::Zero(FloatTag());
-    for (int64_t r = begin; r < HWY_MIN(rows, begin + 32); ++r) part = hn::Add(part, term(r));
-    total = hn::Add(total, part);
-  }
-  return total;
+HWY_INLINE FloatVec sum_of_rows(int64_t rows, const F& term) {
+  return sum_rows<1>(rows, [&term](int64_t r, int) HWY_ATTR { return term(r); }).part[0];
 }
 
 void column_moments(const float* x, int64_t rows, int64_t n, int64_t begin, int64_t end,
@@ -30,14 +24,14 @@ void column_moments(const float* x, int64_t rows, int64_t n, int64_t begin, int6
   for (int64_t c = begin; c < end; c += kLanes) {
     const int64_t count = HWY_MIN(kLanes, end - c);
     const FloatVec near = hn::Mul(
-        sum_rows(rows, [&](int64_t r) HWY_ATTR { return load(x + r * n + c, count); }), share);
+        sum_of_rows(rows, [&](int64_t r) HWY_ATTR { return load(x + r * n + c, count); }), share);
     // What is left of the sum around the first mean: its rounding.
-    const FloatVec rest =
-        hn::Mul(sum_rows(rows, [&](int64_t r)
-                                   HWY_ATTR { return hn::Sub(load(x + r * n + c, count), near); }),
-                share);
+    const FloatVec rest = hn::Mul(
+        sum_of_rows(rows,
+                    [&](int64_t r) HWY_ATTR { return hn::Sub(load(x + r * n + c, count), near); }),
+        share);
     const FloatVec center = hn::Add(near, rest);
-    const FloatVec squares = sum_rows(rows, [&](int64_t r) HWY_ATTR {
+    const FloatVec squares = sum_of_rows(rows, [&](int64_t r) HWY_ATTR {
       const FloatVec off = hn::Sub(load(x + r * n + c, count), center);
       return hn::Mul(off, off);
     });
@@ -51,7 +45,7 @@ void column_products(const float* x, const float* mean, const float* dy, int64_t
   for (int64_t c = begin; c < end; c += kLanes) {
     const int64_t count = HWY_MIN(kLanes, end - c);
     const FloatVec center = load(mean + c, count);
-    const FloatVec products = sum_rows(rows, [&](int64_t r) HWY_ATTR {
+    const FloatVec products = sum_of_rows(rows, [&](int64_t r) HWY_ATTR {
       const int64_t at = r * n + c;
       return hn::Mul(load(dy + at, count), hn::Sub(load(x + at, count), center));
     });

@@ -7,7 +7,7 @@
 
 namespace weft::kernels {
 
-// acc[j] += the sum over i of x[i * stride + j], i ascending, for j < columns.
+// acc[j] += the sum over i of x[i * stride + j], for j < columns. The order depends on `rows` only.
 void add_column_sums(const float* x, int64_t rows, int64_t columns, int64_t stride, float* acc);
 void add_column_sums(const Bf16* x, int64_t rows, int64_t columns, int64_t stride, float* acc);
 

@@ -4,6 +4,7 @@
 // An element's result never depends on where it lies: the last, short vector is copied to a full
 // one and goes through the same code, and memory is read unaligned. A reduction has kFolds partial
 // sums whatever the width of a vector, so targets that have fused multiply-add give the same bits.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -17,6 +18,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/bf16.h"
+#include "kernels/unroll.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels {
@@ -144,6 +146,60 @@ template <typename F>
 HWY_INLINE float sum2(const float* a, const float* b, int64_t n, const F& f) {
   return sum(n, [a, b, &f](int64_t i, int64_t count)
                     HWY_ATTR { return f(load(a + i, count), load(b + i, count)); });
+}
+
+template <int Vecs>
+struct RowSums {
+  FloatVec part[Vecs];
+
+  HWY_INLINE RowSums() {
+    WEFT_UNROLL
+    for (auto& p : part) p = hn::Zero(FloatTag());
+  }
+};
+
+// Vector v is the sum over rows of term(row, v). Rows are summed in about as many blocks as a block
+// has rows, so that the error grows slowly.
+template <int Vecs, typename F>
+HWY_INLINE RowSums<Vecs> sum_rows(int64_t rows, const F& term) {
+  const auto root = static_cast<int64_t>(std::sqrt(static_cast<double>(rows)));
+  const int64_t block = HWY_MAX(int64_t{32}, root);
+  RowSums<Vecs> total;
+  for (int64_t begin = 0; begin < rows; begin += block) {
+    RowSums<Vecs> sums;
+    for (int64_t r = begin; r < HWY_MIN(rows, begin + block); ++r) {
+      WEFT_UNROLL
+      for (int v = 0; v < Vecs; ++v) sums.part[v] = hn::Add(sums.part[v], term(r, v));
+    }
+    WEFT_UNROLL
+    for (int v = 0; v < Vecs; ++v) total.part[v] = hn::Add(total.part[v], sums.part[v]);
+  }
+  return total;
+}
+
+template <int Vecs, typename F>
+HWY_INLINE void add_some_columns(int64_t rows, int64_t first, int64_t count, float* acc,
+                                 const F& term) {
+  const auto sums = sum_rows<Vecs>(rows, [first, count, &term](int64_t r, int v) HWY_ATTR {
+    return term(r, first + v * kLanes, count);
+  });
+  WEFT_UNROLL
+  for (int v = 0; v < Vecs; ++v) {
+    float* const at = acc + first + v * kLanes;
+    store(hn::Add(load(at, count), sums.part[v]), at, count);
+  }
+}
+
+// acc[c] += the sum over rows of column c, begin <= c < end. term(row, c, count) makes the vector
+// of the columns c .. c + count - 1. A column is a lane, so its sum has the same order wherever it
+// lies in a vector.
+template <typename F>
+HWY_INLINE void add_columns(int64_t rows, int64_t begin, int64_t end, float* acc, const F& term) {
+  constexpr int kVecs = 4;
+  int64_t c = begin;
+  for (; c + kVecs * kLanes <= end; c += kVecs * kLanes)
+    add_some_columns<kVecs>(rows, c, kLanes, acc, term);
+  for (; c < end; c += kLanes) add_some_columns<1>(rows, c, HWY_MIN(kLanes, end - c), acc, term);
 }
 
 // The greatest of n numbers; -infinity when there is none.

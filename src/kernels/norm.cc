@@ -74,40 +74,14 @@ void norm_grad(const float* x, const float* gamma, const float* dy, const float*
   }
 }
 
-// Vecs vectors of columns, of which `columns` are there. Rows are summed in blocks of 32, so that
-// the error grows slowly.
-template <int Vecs, typename T>
-HWY_INLINE void gamma_columns(const T* x, const T* dy, const float* mean, const float* rstd,
-                              int64_t rows, int64_t n, int64_t columns, float* acc) {
-  FloatVec total[Vecs];
-  for (auto& t : total) t = hn::Zero(FloatTag());
-  const int64_t count = HWY_MIN(kLanes, columns);
-  for (int64_t begin = 0; begin < rows; begin += 32) {
-    FloatVec part[Vecs];
-    for (auto& p : part) p = hn::Zero(FloatTag());
-    for (int64_t r = begin; r < HWY_MIN(rows, begin + 32); ++r) {
-      const FloatVec center = constant(mean ? mean[r] : 0.0f), spread = constant(rstd[r]);
-      for (int v = 0; v < Vecs; ++v) {
-        const int64_t at = r * n + v * kLanes;
-        const FloatVec h = hn::Mul(hn::Sub(load(x + at, count), center), spread);
-        part[v] = hn::Add(part[v], hn::Mul(h, load(dy + at, count)));
-      }
-    }
-    for (int v = 0; v < Vecs; ++v) total[v] = hn::Add(total[v], part[v]);
-  }
-  for (int v = 0; v < Vecs; ++v)
-    store_tail(hn::Add(load(acc + v * kLanes, count), total[v]), acc + v * kLanes, count);
-}
-
 template <typename T>
 HWY_INLINE void add_gamma(const T* x, const T* dy, const float* mean, const float* rstd,
                           int64_t rows, int64_t n, int64_t begin, int64_t end, float* acc) {
-  constexpr int kVecs = 4;
-  int64_t c = begin;
-  for (; c + kVecs * kLanes <= end; c += kVecs * kLanes)
-    gamma_columns<kVecs>(x + c, dy + c, mean, rstd, rows, n, kVecs * kLanes, acc + c);
-  for (; c < end; c += kLanes)
-    gamma_columns<1>(x + c, dy + c, mean, rstd, rows, n, HWY_MIN(kLanes, end - c), acc + c);
+  add_columns(rows, begin, end, acc, [=](int64_t r, int64_t c, int64_t count) HWY_ATTR {
+    const FloatVec center = constant(mean ? mean[r] : 0.0f), spread = constant(rstd[r]);
+    const FloatVec h = hn::Mul(hn::Sub(load(x + r * n + c, count), center), spread);
+    return hn::Mul(h, load(dy + r * n + c, count));
+  });
 }
 
 void gamma_of_floats(const float* x, const float* dy, const float* mean, const float* rstd,

@@ -54,7 +54,7 @@ class Broadcast {
   }
 
   // Writes the sums of `term` over what an operand repeats to `to`, or adds them. term(part, out)
-  // writes the elements of a part. Sums ascend along rows.
+  // writes the elements of a part.
   template <typename F>
   void sum_repeated(Tiles& tiles, size_t operand, float* to, bool add, F&& term) const {
     if (!add && !repeats(operand)) {
@@ -62,44 +62,64 @@ class Broadcast {
       return;
     }
     const bool along_row = inner_stride(operand) == 0;
-    const int64_t strips = along_row ? 1 : (inner() + kSumStrip - 1) / kSumStrip;
-    const int64_t repetitions = count(operand, true);
-    const int64_t work = repetitions * (along_row ? inner() : std::min(inner(), kSumStrip));
-    for_ranges(tiles, count(operand, false) * strips, tile_rows(work),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   const int64_t kept = row_at(operand, false, i / strips);
-                   const Part own = part(kept, i % strips * kSumStrip, along_row ? 1 : kSumStrip);
-                   float sums[kSumStrip] = {};
-                   for (int64_t r = 0; r < repetitions; ++r)
-                     add_part(kept + row_at(operand, true, r), own, along_row, term, sums);
-                   float* at = to + offset(operand, own);
-                   if (add)
-                     kernels::add(at, sums, at, own.count);
-                   else
-                     std::copy_n(sums, own.count, at);
-                 }
-               });
+    const int64_t pieces = (inner() + kSumStrip - 1) / kSumStrip;  // of a row
+    const int64_t strips = along_row ? 1 : pieces;
+    const int64_t terms = count(operand, true) * (along_row ? pieces : 1);
+    for_ranges(
+        tiles, count(operand, false) * strips, tile_rows(terms * std::min(inner(), kSumStrip)),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            const int64_t kept = row_at(operand, false, i / strips);
+            const Part own = part(kept, i % strips * kSumStrip, along_row ? 1 : kSumStrip);
+            float sums[kSumStrip] = {};
+            add_terms(0, terms, own.count, sums, [&](int64_t t, float* to_sums) {
+              if (along_row)
+                add_sum(part(kept + row_at(operand, true, t / pieces), t % pieces * kSumStrip,
+                             kSumStrip),
+                        term, to_sums);
+              else
+                add_part({kept + row_at(operand, true, t), own.first, own.count}, term, to_sums);
+            });
+            float* at = to + offset(operand, own);
+            if (add)
+              kernels::add(at, sums, at, own.count);
+            else
+              std::copy_n(sums, own.count, at);
+          }
+        });
   }
 
  private:
   static constexpr int64_t kSumStrip = 256;
 
+  // Adds the terms from `begin` to `end` - 1 to `n` sums, which are 0. More than 32 terms are those
+  // of two halves, so that the error grows slowly.
   template <typename F>
-  void add_part(int64_t row, const Part& own, bool along_row, F&& term, float* sums) const {
-    float terms[kSumStrip];
-    if (!along_row) {
-      term(Part{row, own.first, own.count}, terms);
-      kernels::add(sums, terms, sums, own.count);
+  static void add_terms(int64_t begin, int64_t end, int64_t n, float* sums, const F& add_term) {
+    if (end - begin <= 32) {
+      for (int64_t t = begin; t < end; ++t) add_term(t, sums);
       return;
     }
-    for (int64_t first = 0; first < inner(); first += kSumStrip) {
-      const Part p = part(row, first, kSumStrip);
-      float sum = 0;
-      term(p, terms);
-      kernels::row_sums(terms, 1, p.count, &sum);
-      sums[0] += sum;
-    }
+    const int64_t middle = begin + (end - begin) / 2;
+    float others[kSumStrip] = {};
+    add_terms(begin, middle, n, sums, add_term);
+    add_terms(middle, end, n, others, add_term);
+    kernels::add(sums, others, sums, n);
+  }
+
+  template <typename F>
+  static void add_part(const Part& part, F&& term, float* sums) {
+    float terms[kSumStrip];
+    term(part, terms);
+    kernels::add(sums, terms, sums, part.count);
+  }
+
+  template <typename F>
+  static void add_sum(const Part& part, F&& term, float* sum) {
+    float terms[kSumStrip], of_part = 0;
+    term(part, terms);
+    kernels::row_sums(terms, 1, part.count, &of_part);
+    *sum += of_part;
   }
 
   Part part(int64_t row, int64_t first, int64_t most) const {
