@@ -67,22 +67,19 @@ void raise_tops(const ScoreTile& scores, float* top) {
   }
 }
 
-// Adds term(place, which lanes see it) of each column to the sums. Two sums: half the error, half
-// the wait. A tile begins with an even column.
+// Adds the sum of term(lane, place, which lanes see it, sum so far) over the columns to `sums`: two
+// sums, half the error and half the wait.
 template <typename F>
 HWY_INLINE void add_to_sums(const ScoreTile& tile, float* sums, const F& term) {
   const FloatTag d;
   for (int64_t lane = 0; lane < tile.width; lane += kLanes) {
-    FloatVec next = hn::LoadU(d, sums + lane), other = hn::LoadU(d, sums + tile.width + lane);
-    int64_t count = 0;
+    FloatVec next = hn::Zero(d), other = next;
     for_columns(tile, lane, [&](int64_t, int64_t at, auto seen) HWY_ATTR {
       const FloatVec sum = term(lane, at, seen, next);
       next = other;
       other = sum;
-      ++count;
     });
-    hn::StoreU(count % 2 ? other : next, d, sums + lane);
-    hn::StoreU(count % 2 ? next : other, d, sums + tile.width + lane);
+    hn::StoreU(hn::Add(hn::LoadU(d, sums + lane), hn::Add(next, other)), d, sums + lane);
   }
 }
 

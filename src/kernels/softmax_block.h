@@ -1,18 +1,21 @@
 // Softmax of attention scores and its gradient, in tiles of some rows and columns. A tile is stored
-// transposed, so that a row is a lane of a vector and sums along it need no shuffles. Sums run over
-// ascending columns whatever the tiles. Serial.
+// transposed, so that a row is a lane of a vector and sums along it need no shuffles. Sums along a
+// row are those of tiles, which begin at multiples of kTileColumns, in ascending order: the error
+// grows slowly, and columns that are not seen affect no bit. Serial.
 #pragma once
 
 #include <cstdint>
 
 namespace weft::kernels {
 
+constexpr int64_t kTileColumns = 64;
+
 // Row `first_row` + i and column c of the matrix of scores are at data[(c - begin) * width + i] for
-// begin <= c < end. Width, `first_row` and `begin` are multiples of 16; rows of padding contain
-// finite values. With a causal mask a row sees columns up to its own number, otherwise all; with
-// `starts` it also sees none before the one that its element contains, with `seen` only columns c
-// where seen[c] is not 0. Rows are taken in groups of 16; what lies behind all that a group sees is
-// neither read nor written.
+// begin <= c < end. Width and `first_row` are multiples of 16; `begin` is one of kTileColumns, and
+// there are at most as many columns. Rows of padding contain finite values. With a causal mask a
+// row sees columns up to its own number, otherwise all; with `starts` it also sees none before the
+// one that its element contains, with `seen` only columns c where seen[c] is not 0. Rows are taken
+// in groups of 16; what lies behind all that a group sees is neither read nor written.
 struct ScoreTile {
   float* data = nullptr;
   int64_t width = 0;
@@ -28,8 +31,7 @@ struct ScoreTile {
 // top becomes the maximum of itself and of the scores.
 void raise_tops(const ScoreTile& scores, float* top);
 
-// Scores become exp(score - top), and 0 where not seen. Their sums are added to `sums`, 2 * width
-// floats: of even columns, then of odd ones.
+// Scores become exp(score - top), and 0 where not seen. Their sums are added to `sums`.
 void exponentials(const ScoreTile& scores, const float* top, float* sums);
 
 // Scores become the probabilities exp(score - top) * inverse, and 0 where not seen.

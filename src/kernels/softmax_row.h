@@ -6,8 +6,7 @@
 
 namespace weft::kernels {
 
-// Scores become exp(score - maximum). The result is their sum: that of even columns plus that of
-// odd ones, each in ascending order.
-float exponentials_of_row(float* scores, int64_t n);
+// Scores, of columns from `first` on, become exp(score - maximum). The result is their sum.
+float exponentials_of_row(float* scores, int64_t first, int64_t n);
 
 }  // namespace weft::kernels

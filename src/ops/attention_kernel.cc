@@ -15,9 +15,8 @@ namespace weft::attention {
 
 namespace {
 
+using kernels::kTileColumns;
 using kernels::ScoreTile;
-
-constexpr int64_t kTileColumns = 64;
 
 // To rows of padded(n) floats, with zeros behind them, which gemm_tile() reads without a copy.
 void copy_rows(const float* x, int64_t rows, int64_t n, int64_t step, float* out) {
@@ -297,8 +296,7 @@ class HeadKernel {
   void forward_block(int64_t first) const {
     const int64_t rows = rows_from(first);
     float *q = first_side_, *sum = second_side_;
-    PerRow top, inverse;
-    std::array<float, 2 * kBlockRows> sums{};
+    PerRow top, sums{}, inverse;
     top.fill(-INFINITY);
     pack_block(h_.q + first * s_.step, rows, s_.step, q);
     for_tiles_of(first, scores_, [&](const ScoreTile& tile) {
@@ -311,7 +309,7 @@ class HeadKernel {
       add_rows(tile, v_, sum, 1);
     });
     correct_rows(first, scores_, v_, sum, 1);
-    for (int64_t i = 0; i < rows; ++i) inverse[i] = 1 / (sums[i] + sums[width_ + i]);
+    for (int64_t i = 0; i < rows; ++i) inverse[i] = 1 / sums[i];
     std::copy_n(top.data(), rows, h_.top + first);
     std::copy_n(inverse.data(), rows, h_.inverse + first);
     float* out = call_.out.f32() + h_.offset_out + first * s_.width;
@@ -364,8 +362,7 @@ class HeadKernel {
   }
 
   void make_score_grads(int64_t first, const float* dout) const {
-    PerRow most{}, mean{};  // first the pivot, then the mean
-    std::array<float, 2 * kBlockRows> sums{};
+    PerRow most{}, sums{}, mean{};  // first the pivot, then the mean
     pack_block(dout, rows_from(first), s_.width, first_side_);
     const auto p = [&](const ScoreTile& tile) { return scores_ + tile.begin * width_; };
     for_tiles_of(first, grads_, [&](const ScoreTile& tile) {
@@ -376,7 +373,7 @@ class HeadKernel {
     for_tiles_of(first, grads_, [&](const ScoreTile& tile) {
       kernels::add_deviations(tile, p(tile), mean.data(), sums.data());
     });
-    for (int64_t i = 0; i < width_; ++i) mean[i] += sums[i] + sums[width_ + i];
+    for (int64_t i = 0; i < width_; ++i) mean[i] += sums[i];
     for_tiles_of(first, grads_, [&](const ScoreTile& tile) {
       kernels::score_grads(tile, p(tile), mean.data());
       uncap(tile);

@@ -15,8 +15,8 @@
 // number of its positions.
 //
 // The arithmetic of a row is that of the same row of attention, and does not depend on the rows
-// that it is computed with: sums over positions are cut into tiles of kTile positions, of which a
-// row takes those from the one that its window begins in to its own.
+// that it is computed with: sums over positions are cut into tiles of kTileColumns positions, of
+// which a row takes those from the one that its window begins in to its own.
 #include <algorithm>
 #include <cmath>
 
@@ -24,6 +24,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/free_scratch.h"
 #include "kernels/packed.h"
+#include "kernels/softmax_block.h"
 #include "kernels/softmax_row.h"
 #include "ops/check.h"
 
@@ -31,7 +32,8 @@ namespace weft {
 
 namespace {
 
-constexpr int64_t kTile = 64;        // positions
+using kernels::kTileColumns;
+
 constexpr int64_t kBlockRows = 16;   // of queries
 constexpr int64_t kMostShared = 64;  // heads of queries per head of keys
 
@@ -63,7 +65,7 @@ struct Sizes {
   int64_t query_rows() const { return kBlockRows * shared; }
   // Queries and results, scores, a tile of keys or values in f32.
   int64_t group_floats() const {
-    return padded(query_rows() * (2 * size + padded(length)) + (bf16 ? kTile * size : 0));
+    return padded(query_rows() * (2 * size + padded(length)) + (bf16 ? kTileColumns * size : 0));
   }
 };
 
@@ -192,16 +194,17 @@ class Kernel {
   // Rows from `first` on of the run, those queries that share a head of keys.
   void attend(const Rows& run, int64_t first, int64_t rows, int64_t head, float* scratch) const {
     const int64_t m = rows * s_.shared, n = run.position + first + rows;
-    const int64_t begin = std::max<int64_t>(0, n - rows + 1 - s_.window) / kTile * kTile;
+    const int64_t begin =
+        std::max<int64_t>(0, n - rows + 1 - s_.window) / kTileColumns * kTileColumns;
     const int64_t step = padded(s_.length);
-    float *tile = scratch, *q = tile + (s_.bf16 ? kTile * s_.size : 0), *out = q + m * s_.size,
-          *scores = out + m * s_.size;
+    float *tile = scratch, *q = tile + (s_.bf16 ? kTileColumns * s_.size : 0),
+          *out = q + m * s_.size, *scores = out + m * s_.size;
     for (int64_t i = 0; i < m; ++i)
       std::copy_n(row_of(0, run.first + first + i / s_.shared) + query_column(head, i), s_.size,
                   q + i * s_.size);
     const int64_t at = head_at(run.sequence, head);
-    for (int64_t c = begin; c < n; c += kTile) {
-      const int64_t columns = std::min(kTile, padded(n - c));
+    for (int64_t c = begin; c < n; c += kTileColumns) {
+      const int64_t columns = std::min(kTileColumns, padded(n - c));
       gemm_tile({.m = m,
                  .n = columns,
                  .k = s_.size,
@@ -218,12 +221,12 @@ class Kernel {
       const int64_t start = std::max(begin, seen - s_.window);
       float* row = scores + i * step;
       if (cap_ > 0) kernels::softcap(row + start, cap_, row + start, seen - start);
-      inverse[i] = 1 / kernels::exponentials_of_row(row + start, seen - start);
+      inverse[i] = 1 / kernels::exponentials_of_row(row + start, start, seen - start);
       std::fill(row + begin, row + start, 0.0f);
       std::fill(row + seen, row + n, 0.0f);
     }
-    for (int64_t c = begin; c < n; c += kTile) {
-      const int64_t columns = std::min(kTile, n - c);
+    for (int64_t c = begin; c < n; c += kTileColumns) {
+      const int64_t columns = std::min(kTileColumns, n - c);
       gemm_tile({.m = m,
                  .n = s_.size,
                  .k = columns,

@@ -311,6 +311,17 @@ struct Crossed {
   }
 };
 
+// The probabilities of many keys, one more probable than the others, add to 1.
+TEST(Attention, OfEqualValuesIsThatValue) {
+  for (const int64_t keys : {4096, 32768}) {
+    std::vector<float> k(static_cast<size_t>(2 * keys));
+    k[0] = k[1] = std::log(10.0f);
+    const std::vector<float> ones(k.size(), 1.0f), q(2, 1.0f);
+    for (const float out : Crossed(1, keys, 2, q, k, ones, q, {}).out)
+      EXPECT_NEAR(out, 1, 5e-6) << keys;
+  }
+}
+
 TEST(Attention, MaskedKeysBehindTheOthersAffectNoBit) {
   constexpr int64_t kRows = 70, kWidth = 24;
   const std::vector<float> q = normals(kRows * kWidth, 1), dout = normals(kRows * kWidth, 2);
