@@ -34,8 +34,7 @@ namespace {
 
 using kernels::kTileColumns;
 
-constexpr int64_t kBlockRows = 16;   // of queries
-constexpr int64_t kMostShared = 64;  // heads of queries per head of keys
+constexpr int64_t kBlockRows = 16;  // of queries
 
 constexpr int64_t padded(int64_t n) { return (n + kStrip - 1) / kStrip * kStrip; }
 
@@ -63,9 +62,13 @@ struct Sizes {
   int64_t head_elements() const { return padded(length) * size; }
   int64_t groups() const { return std::min(kMostParts, rows * kv_heads); }
   int64_t query_rows() const { return kBlockRows * shared; }
-  // Queries and results, scores, a tile of keys or values in f32.
+  // Positions from the first tile that a block of rows sees.
+  int64_t span() const {
+    return std::min(padded(length), padded(window + kBlockRows + kTileColumns));
+  }
+  // Queries, results, scores and factors of the results, a tile of keys or values in f32.
   int64_t group_floats() const {
-    return padded(query_rows() * (2 * size + padded(length)) + (bf16 ? kTileColumns * size : 0));
+    return padded(query_rows() * (2 * size + span() + 1) + (bf16 ? kTileColumns * size : 0));
   }
 };
 
@@ -102,16 +105,16 @@ class Kernel {
 
   Status run() {
     std::fill_n(call_.out.f32(), s_.rows * s_.width, 0.0f);
-    int64_t runs = 0;
+    int64_t tasks = 0;
     const Status stored = each_run(call_, [&](const Rows& run) -> Status {
       WEFT_TRY(check(run));
       store(run);
-      ++runs;
+      tasks += s_.kv_heads * ((run.count + kBlockRows - 1) / kBlockRows);
       return {};
     });
     if (!stored.ok()) return stored;
-    const int64_t tasks = runs * s_.kv_heads, groups = std::min(s_.groups(), tasks);
     if (tasks == 0) return {};
+    const int64_t groups = std::min(s_.groups(), tasks);
     for_tiles(*call_.tiles, static_cast<int>(groups), [&](int group) {
       attend(group * tasks / groups, (group + 1) * tasks / groups,
              static_cast<float*>(call_.scratch) + group * s_.group_floats());
@@ -179,13 +182,13 @@ class Kernel {
     }
   }
 
-  // Tasks `begin` to `end` - 1: the heads of each run.
+  // Tasks `begin` to `end` - 1: blocks of rows of a head of a run.
   void attend(int64_t begin, int64_t end, float* scratch) const {
     int64_t task = 0;
     (void)each_run(call_, [&](const Rows& run) -> Status {
-      for (int64_t head = 0; head < s_.kv_heads; ++head, ++task)
-        if (task >= begin && task < end)
-          for (int64_t row = 0; row < run.count; row += kBlockRows)
+      for (int64_t head = 0; head < s_.kv_heads; ++head)
+        for (int64_t row = 0; row < run.count; row += kBlockRows, ++task)
+          if (task >= begin && task < end)
             attend(run, row, std::min(kBlockRows, run.count - row), head, scratch);
       return {};
     });
@@ -196,9 +199,8 @@ class Kernel {
     const int64_t m = rows * s_.shared, n = run.position + first + rows;
     const int64_t begin =
         std::max<int64_t>(0, n - rows + 1 - s_.window) / kTileColumns * kTileColumns;
-    const int64_t step = padded(s_.length);
     float *tile = scratch, *q = tile + (s_.bf16 ? kTileColumns * s_.size : 0),
-          *out = q + m * s_.size, *scores = out + m * s_.size;
+          *out = q + m * s_.size, *scores = out + m * s_.size, *inverse = scores + m * s_.span();
     for (int64_t i = 0; i < m; ++i)
       std::copy_n(row_of(0, run.first + first + i / s_.shared) + query_column(head, i), s_.size,
                   q + i * s_.size);
@@ -210,27 +212,26 @@ class Kernel {
                  .k = s_.size,
                  .a = {q, s_.size},
                  .b = {},
-                 .c = scores + c,
-                 .stride = step,
+                 .c = scores + c - begin,
+                 .stride = s_.span(),
                  .alpha = factor_,
                  .packed_b = part(0, at + c * s_.size, columns, tile)});
     }
-    float inverse[kBlockRows * kMostShared];
     for (int64_t i = 0; i < m; ++i) {
-      const int64_t seen = run.position + first + i / s_.shared + 1;
-      const int64_t start = std::max(begin, seen - s_.window);
-      float* row = scores + i * step;
-      if (cap_ > 0) kernels::softcap(row + start, cap_, row + start, seen - start);
-      inverse[i] = 1 / kernels::exponentials_of_row(row + start, start, seen - start);
-      std::fill(row + begin, row + start, 0.0f);
-      std::fill(row + seen, row + n, 0.0f);
+      const int64_t end = run.position + first + i / s_.shared + 1;
+      const int64_t start = std::max(begin, end - s_.window);
+      float *row = scores + i * s_.span(), *seen = row + start - begin;
+      if (cap_ > 0) kernels::softcap(seen, cap_, seen, end - start);
+      inverse[i] = 1 / kernels::exponentials_of_row(seen, start, end - start);
+      std::fill(row, seen, 0.0f);
+      std::fill(row + end - begin, row + n - begin, 0.0f);
     }
     for (int64_t c = begin; c < n; c += kTileColumns) {
       const int64_t columns = std::min(kTileColumns, n - c);
       gemm_tile({.m = m,
                  .n = s_.size,
                  .k = columns,
-                 .a = {scores + c, step},
+                 .a = {scores + c - begin, s_.span()},
                  .b = {part(1, at + c * s_.size, columns, tile), s_.size},
                  .c = out,
                  .stride = s_.size,
@@ -345,8 +346,7 @@ class CachedAttention final : public Op {
 
   static Status check_shared(std::span<const Operand> in, int64_t size, int64_t heads) {
     const int64_t columns = in[1].desc.shape.last(), kv_heads = columns / size;
-    if (columns % size != 0 || kv_heads < 1 || heads % kv_heads != 0 ||
-        heads / kv_heads > kMostShared)
+    if (columns % size != 0 || kv_heads < 1 || heads % kv_heads != 0)
       return Status(Code::invalid,
                     cat("input 1 expects heads of ", size, " columns, whose number divides ", heads,
                         ", got ", in[1].desc.text()));

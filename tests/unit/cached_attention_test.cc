@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -121,7 +122,6 @@ class Cache {
     return status.ok() ? "" : status.text();
   }
 
- private:
   Inferred infer(int64_t rows) const {
     const Operand in[] = {{{DType::f32, {rows, kWidth}}, true},
                           {{DType::i32, {rows}}, true},
@@ -129,6 +129,7 @@ class Cache {
     return op_.infer(attrs_, in, {}).take();
   }
 
+ private:
   const Op& op_ = *find_op("cached_attention");
   Attrs attrs_;
   std::vector<Memory> state_;
@@ -183,6 +184,21 @@ TEST(CachedAttention, HasTheBitsOfAttentionForAnyChunksAndThreads) {
               << "chunks of " << chunk << ", window " << window << ", cap " << cap;
       }
   }
+}
+
+TEST(CachedAttention, ScratchGrowsWithTheWindowAndNotWithTheLength) {
+  EXPECT_EQ(Cache(1, 100'000, 0, 50).infer(20).scratch, Cache(1, 1000, 0, 50).infer(20).scratch);
+  EXPECT_LT(Cache(1, 1000, 0, 50).infer(20).scratch, Cache(1, 1000, 0, 500).infer(20).scratch);
+}
+
+TEST(CachedAttention, BlocksOfALongTextAreComputedAtTheSameTime) {
+  const std::vector<float> text = random(100 * kWidth, 1);
+  std::vector<Token> tokens;
+  for (int32_t i = 0; i < 100; ++i) tokens.push_back({text.data() + i * kWidth, i, 0});
+  test::ThreadedTiles threads(2);
+  std::vector<float> out;
+  ASSERT_TRUE(Cache(1, 100).forward(tokens, threads, out).ok());
+  EXPECT_GT(threads.most, kHeads);
 }
 
 TEST(CachedAttention, APlaceOfTheCacheTakesOtherTextsAndGoesBack) {
