@@ -4,12 +4,12 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/columns.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/packed.h"
 #include "kernels/softmax_block.h"
 #include "ops/dropout.h"
+#include "ops/finite_rows.h"
 
 namespace weft::attention {
 
@@ -22,15 +22,6 @@ using kernels::ScoreTile;
 void copy_rows(const float* x, int64_t rows, int64_t n, int64_t step, float* out) {
   for (int64_t i = 0; i < rows; ++i, out += padded(n))
     std::fill(std::copy_n(x + i * step, n, out), out + padded(n), 0.0f);
-}
-
-// Whether n numbers, a multiple of 16, and their sums are finite.
-bool finite(const float* x, int64_t n) {
-  constexpr int64_t kSums = 64;
-  std::array<float, kSums> sums{};
-  kernels::add_column_sums(x, n / kSums, kSums, kSums, sums.data());
-  kernels::add_column_sums(x + n / kSums * kSums, 1, n % kSums, kSums, sums.data());
-  return std::all_of(sums.begin(), sums.end(), [](float sum) { return std::isfinite(sum); });
 }
 
 // Numbers of the rows of a block.
@@ -230,14 +221,10 @@ class HeadKernel {
     });
   }
 
-  // After add_rows() of all tiles: 0 times what is not finite is not 0, so rows that are not finite
-  // are computed again from what they see. Finite rows would have the same bits.
-  void correct_rows(int64_t first, float* data, const float* x, float* out, float factor) const {
-    if (!causal_ || finite(out, rows_from(first) * row_)) return;
-    for (int64_t i = 0; i < rows_from(first); ++i) {
-      float* const row = out + i * row_;
-      if (finite(row, row_)) continue;
-      std::fill_n(row, row_, 0.f);
+  // After add_rows() of all tiles.
+  void correct(int64_t first, float* data, const float* x, float* out, float factor) const {
+    if (!causal_) return;
+    correct_rows(out, rows_from(first), row_, [&](int64_t i, float* row) {
       for_tiles_of(first, data, [&](const ScoreTile& tile) {
         const int64_t begin = std::max<int64_t>(tile.begin, tile.starts ? tile.starts[i] : 0),
                       end = std::min(tile.end, first + i + 1);
@@ -252,7 +239,7 @@ class HeadKernel {
                    factor,
                    1});
       });
-    }
+    });
   }
 
   // Whether columns take from `side` one by one, each only from the rows that see it.
@@ -308,7 +295,7 @@ class HeadKernel {
       drop(tile);
       add_rows(tile, v_, sum, 1);
     });
-    correct_rows(first, scores_, v_, sum, 1);
+    correct(first, scores_, v_, sum, 1);
     for (int64_t i = 0; i < rows; ++i) inverse[i] = 1 / sums[i];
     std::copy_n(top.data(), rows, h_.top + first);
     std::copy_n(inverse.data(), rows, h_.inverse + first);
@@ -327,7 +314,7 @@ class HeadKernel {
     if (h_.dq) {
       float* dq = second_side_;
       for_tiles_of(first, grads_, [&](const Tile& ds) { add_rows(ds, k_, dq, factor_); });
-      correct_rows(first, grads_, k_, dq, factor_);
+      correct(first, grads_, k_, dq, factor_);
       for (int64_t i = 0; i < rows; ++i)
         std::copy_n(dq + i * row_, s_.size, h_.dq + (first + i) * s_.step);
     }

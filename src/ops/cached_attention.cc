@@ -16,7 +16,8 @@
 //
 // The arithmetic of a row is that of the same row of attention, and does not depend on the rows
 // that it is computed with: sums over positions are cut into tiles of kTileColumns positions, of
-// which a row takes those from the one that its window begins in to its own.
+// which a row takes those from the one that its window begins in to its own. What a row does not
+// see affects no bit of it, even if it is not finite.
 #include <algorithm>
 #include <cmath>
 
@@ -27,6 +28,7 @@
 #include "kernels/softmax_block.h"
 #include "kernels/softmax_row.h"
 #include "ops/check.h"
+#include "ops/finite_rows.h"
 
 namespace weft {
 
@@ -217,31 +219,42 @@ class Kernel {
                  .alpha = factor_,
                  .packed_b = part(0, at + c * s_.size, columns, tile)});
     }
+    const auto end_of = [&](int64_t i) { return run.position + first + i / s_.shared + 1; };
+    const auto start_of = [&](int64_t i) { return std::max(begin, end_of(i) - s_.window); };
     for (int64_t i = 0; i < m; ++i) {
-      const int64_t end = run.position + first + i / s_.shared + 1;
-      const int64_t start = std::max(begin, end - s_.window);
+      const int64_t start = start_of(i), end = end_of(i);
       float *row = scores + i * s_.span(), *seen = row + start - begin;
       if (cap_ > 0) kernels::softcap(seen, cap_, seen, end - start);
       inverse[i] = 1 / kernels::exponentials_of_row(seen, start, end - start);
       std::fill(row, seen, 0.0f);
       std::fill(row + end - begin, row + n - begin, 0.0f);
     }
-    for (int64_t c = begin; c < n; c += kTileColumns) {
-      const int64_t columns = std::min(kTileColumns, n - c);
-      gemm_tile({.m = m,
-                 .n = s_.size,
-                 .k = columns,
-                 .a = {scores + c - begin, s_.span()},
-                 .b = {part(1, at + c * s_.size, columns, tile), s_.size},
-                 .c = out,
-                 .stride = s_.size,
-                 .alpha = 1,
-                 .beta = c > begin ? 1.0f : 0.0f});
-    }
+    multiply_values(at, scores, m, begin, n, tile, out);
+    attention::correct_rows(out, m, s_.size, [&](int64_t i, float* row) {
+      const int64_t start = start_of(i);
+      multiply_values(at, scores + i * s_.span() + start - begin, 1, start, end_of(i), tile, row);
+    });
     for (int64_t i = 0; i < m; ++i) {
       const int64_t row = run.first + first + i / s_.shared;
       kernels::scale(out + i * s_.size, inverse[i],
                      call_.out.f32() + row * s_.width + query_column(head, i), s_.size);
+    }
+  }
+
+  // out = the product of rows of scores and the values at positions `begin` to `end` - 1.
+  void multiply_values(int64_t at, const float* scores, int64_t rows, int64_t begin, int64_t end,
+                       float* tile, float* out) const {
+    for (int64_t c = begin, next = 0; c < end; c = next) {
+      next = std::min(end, c / kTileColumns * kTileColumns + kTileColumns);
+      gemm_tile({.m = rows,
+                 .n = s_.size,
+                 .k = next - c,
+                 .a = {scores + c - begin, s_.span()},
+                 .b = {part(1, at + c * s_.size, next - c, tile), s_.size},
+                 .c = out,
+                 .stride = s_.size,
+                 .alpha = 1,
+                 .beta = c > begin ? 1.0f : 0.0f});
     }
   }
 

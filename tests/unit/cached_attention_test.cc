@@ -186,6 +186,27 @@ TEST(CachedAttention, HasTheBitsOfAttentionForAnyChunksAndThreads) {
   }
 }
 
+TEST(CachedAttention, WhatATokenDoesNotSeeAffectsNoBitOfIt) {
+  constexpr int64_t kRows = 90, kBad = 10;
+  const std::vector<float> good = random(kRows * kWidth, 1), other = random(kRows * kWidth, 2);
+  SerialTiles tiles;
+  for (const int64_t column : {kWidth / 3, 2 * kWidth / 3})  // of a key, of a value
+    for (const int64_t window : {4, 70, 1000})
+      for (const int64_t chunk : {1, 3, 90}) {
+        std::vector<float> bad = good;
+        bad[static_cast<size_t>(kBad * kWidth + column)] = INFINITY;
+        const auto expected = in_chunks(good, other, kRows, chunk, tiles, window, 0)[0],
+                   made = in_chunks(bad, other, kRows, chunk, tiles, window, 0)[0];
+        for (int64_t row = 0; row < kRows; ++row) {
+          const auto at = static_cast<std::ptrdiff_t>(row * kWidth / 3);
+          const auto same =
+              std::equal(made.begin() + at, made.begin() + at + kWidth / 3, expected.begin() + at);
+          EXPECT_EQ(same, row < kBad || row >= kBad + window)
+              << "row " << row << ", window " << window << ", chunks of " << chunk;
+        }
+      }
+}
+
 TEST(CachedAttention, ScratchGrowsWithTheWindowAndNotWithTheLength) {
   EXPECT_EQ(Cache(1, 100'000, 0, 50).infer(20).scratch, Cache(1, 1000, 0, 50).infer(20).scratch);
   EXPECT_LT(Cache(1, 1000, 0, 50).infer(20).scratch, Cache(1, 1000, 0, 500).infer(20).scratch);
