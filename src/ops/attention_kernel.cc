@@ -372,12 +372,12 @@ class HeadKernel {
     if (!drops_) return;
     const Stream stream = dropout_stream(call_.key);
     const int64_t column = padded(s_.rows);  // rows of the stream per column
-    float* at = tile.data;
-    for (int64_t c = tile.begin; c < tile.end; ++c, at += width_) {
-      const int64_t first = (h_.index * s_.keys + c) * column + tile.first_row;
-      kernels::dropout(stream, call_.attrs->factor, first, at,
-                       std::min(width_, column - tile.first_row), at);
-    }
+    for_columns(tile, [&](int64_t at, int64_t count) {
+      const int64_t c = tile.begin + at / width_, row = tile.first_row + at % width_;
+      float* place = tile.data + at;
+      kernels::dropout(stream, call_.attrs->factor, (h_.index * s_.keys + c) * column + row, place,
+                       std::min(count, column - row), place);
+    });
   }
 
   const Call& call_;
