@@ -73,7 +73,8 @@ class Attention final : public Op {
     const Shape& with_keys = in.size() >= 3 ? in[1].shape : out.shape;
     const double rows = static_cast<double>(with_keys[with_keys.rank - 2]);
     const double window = std::min(rows, static_cast<double>(window_of(attrs)));
-    const double seen = (attrs.flags & kCausal) ? window * (1 - window / (2 * rows)) : rows;
+    const double seen =
+        (attrs.flags & kCausal) ? window * (1 - window / (2 * std::max(rows, 1.0))) : rows;
     const double product = 2 * static_cast<double>(out.elements()) * seen;
     const double heads =
         static_cast<double>(out.elements()) * attrs.heads / static_cast<double>(out.shape.last());

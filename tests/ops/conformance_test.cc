@@ -388,6 +388,14 @@ TEST(Ops, CountWhatALossIsDividedBy) {
   EXPECT_EQ(find_op("mse")->count({values.data(), {DType::f32, {2, 3}}}), 6);
 }
 
+TEST(Attention, CostsNothingWithoutRows) {
+  const Desc packed{DType::f32, {2, 0, 45}}, out{DType::f32, {2, 0, 15}};
+  const Cost cost =
+      find_op("attention")->cost({.heads = 3, .flags = kCausal}, {&packed, 1}, {}, out);
+  EXPECT_EQ(cost.forward_flops, 0);
+  EXPECT_EQ(cost.input_flops, 0);
+}
+
 TEST(Dropout, DropsItsShareAndFollowsItsKey) {
   const OpCase c{.name = "",
                  .op = "dropout",
