@@ -18,8 +18,9 @@ class Scale final : public Op {
                          std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 0));
     WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
-    if (!std::isfinite(attrs.factor))
-      return Status(Code::invalid, cat("factor is ", attrs.factor, ", expected a finite number"));
+    if (!std::isfinite(static_cast<float>(attrs.factor)))
+      return Status(Code::invalid,
+                    cat("factor is ", attrs.factor, ", expected a finite f32 number"));
     return Inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
   }
   bool by_rows(const Attrs&, std::span<const Desc>, std::span<const Desc>) const override {
