@@ -54,7 +54,7 @@ func ExampleModel_Err() {
 	x := model.Input("x", weft.F32, 3)
 	model.Binary("matmul", x, x)
 	fmt.Println(model.Err())
-	// Output: weft: node 'matmul_1' (matmul): input 0 expects rank 3 or more (axis 0 is the batch), got f32[1,3]
+	// Output: weft: node 'matmul_1' (matmul): input 0 expects 3 or more dimensions (axis 0 is the batch), got f32[1,3]
 }
 
 // An op in Go: the cube of a number.

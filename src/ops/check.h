@@ -42,7 +42,7 @@ inline Status check_axis(int port, const Desc& desc, int axis) {
 inline Status check_last_axes(int port, const Operand& operand, int count) {
   const int least = count + (operand.batched ? 1 : 0);
   if (operand.desc.shape.rank >= least) return {};
-  return Status(Code::invalid, cat(port_name(port), " expects rank ", least, " or more",
+  return Status(Code::invalid, cat(port_name(port), " expects ", least, " or more dimensions",
                                    operand.batched ? " (axis 0 is the batch)" : "", ", got ",
                                    operand.desc.text()));
 }

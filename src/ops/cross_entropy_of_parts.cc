@@ -25,7 +25,8 @@ class CrossEntropyOfParts final : public Op {
     WEFT_TRY(check_dtype(0, in[0].desc, DType::i32));
     Operand part{{DType::f32, in[0].desc.shape}, in[0].batched};
     if (part.desc.shape.rank == kMaxRank)
-      return Status(Code::invalid, cat("input 0 expects rank ", kMaxRank - 1, " or less"));
+      return Status(Code::invalid, cat("input 0 expects ", kMaxRank - 1,
+                                       " or fewer dimensions, got ", in[0].desc.text()));
     part.desc.shape[part.desc.shape.rank++] = kCrossEntropyFields;
     for (size_t i = 1; i < in.size(); ++i)
       WEFT_TRY(check_same_as(part, in[i], static_cast<int>(i)));

@@ -56,8 +56,8 @@ class Embedding final : public Op {
     const Shape& indices = in[0].desc.shape;
     const Desc& table = weights[0];
     if (indices.rank < 1 || indices.rank >= kMaxRank)
-      return Status(Code::invalid,
-                    cat("input 0 expects rank 1 to ", kMaxRank - 1, ", got ", in[0].desc.text()));
+      return Status(Code::invalid, cat("input 0 expects 1 to ", kMaxRank - 1, " dimensions, got ",
+                                       in[0].desc.text()));
     if (table.dtype != DType::f32 || table.shape.rank != 2)
       return Status(Code::invalid, cat("weight 0 expects f32[?,?], got ", table.text()));
     if (positions(attrs)) {

@@ -69,7 +69,8 @@ class Linear final : public Op {
     WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
     const Shape& shape = in[0].desc.shape;
     if (shape.rank < 2)
-      return Status(Code::invalid, cat("input 0 expects rank 2 or more, got ", in[0].desc.text()));
+      return Status(Code::invalid,
+                    cat("input 0 expects 2 or more dimensions, got ", in[0].desc.text()));
     const Desc& stored = weights[0];
     const int side = out_in(attrs) ? 1 : 0;
     if (stored.dtype != DType::f32 || stored.shape.rank != 2 || stored.shape[side] != shape.last())
