@@ -1,6 +1,5 @@
 // linear: x W + b along the last axis of x. Weight 0 is [in, out], or [out, in] with kOutIn. Weight
 // 1 is the bias [out] and may be missing.
-#include <algorithm>
 #include <array>
 
 #include "kernels/bf16_product.h"
@@ -93,9 +92,7 @@ class Linear final : public Op {
     const Shape& w = weight.shape;
     const int64_t rows = in.shape.elements(0, in.shape.rank - 1);
     const int64_t chunks = kernels::bf16_chunks(rows) * micro_batches;
-    // Either factor may be the left one.
-    return std::max(kernels::bf16_weight_grad_bytes(chunks, w[0], w[1]),
-                    kernels::bf16_weight_grad_bytes(chunks, w[1], w[0]));
+    return kernels::bf16_weight_grad_bytes(chunks, w[0], w[1]);
   }
 
   // The weight is at hand for I in any case.
