@@ -1,11 +1,12 @@
 // Models by name: NAME[:key=value,...]. The command trains them. They are built with the public
 // functions of Model.
 //
-//   mlp        keys layers, width: linear + ReLU each, mean squared error
+//   mlp        layers of linear + ReLU, mean squared error
+//              keys: layers, width
 //   gpt-nano   GPT-2's architecture, 4 blocks, width 128, 4 heads, context 128, vocabulary 256
-//   gpt2       GPT-2 small (Radford et al. 2019): vocabulary 50257, context 1024, width 768, 12
-//   blocks, 12 heads
-//              keys blocks, width, heads, context, vocabulary, dropout, tied override
+//   gpt2       GPT-2 small (Radford et al. 2019): 12 blocks, width 768, 12 heads, context 1024,
+//              vocabulary 50257
+//              keys of both: blocks, width, heads, context, vocabulary, dropout, tied
 //
 //   gemma2, llama, mistral, phi3, qwen2, qwen3
 //              Llama (Touvron et al. 2023) and models that differ in a few settings

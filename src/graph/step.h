@@ -3,8 +3,8 @@
 // when a call runs. They never add, merge, split or reassociate calls.
 //
 // All micro-batches have the same calls. Therefore the graph contains the calls of one micro-batch
-// in canonical order (forward in node order, backward in reverse node order), and the calls at the
-// end of the step (per parameter: fold, norm, update).
+// in canonical order: forward in node order, backward in reverse node order. Sums over
+// micro-batches and updates are not part of it.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
 // softmax_cross_entropy: the sum over rows of -log softmax(logits)[target]. Input 0 holds logits
-// [.., V], input 1 targets i32
-// [..]. A row with target -1 is not counted and has no gradient. With attrs.factor s above 0, the
-// class has the probability 1 - s + s / V, and each other one s / V (label smoothing). Stash: the
-// log of the sum of exponentials in two parts (softmax.h), one each per row.
+// [.., V], input 1 targets i32[..]. A row with target -1 is not counted and has no gradient. With
+// attrs.factor s above 0, the class has the probability 1 - s + s / V, and each other one s / V
+// (label smoothing). Stash: the log of the sum of exponentials in two parts (softmax.h), one each
+// per row.
 #include <algorithm>
 
 #include "kernels/loss.h"

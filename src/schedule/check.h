@@ -40,14 +40,15 @@ struct Checked {
 };
 
 // Errors name rank, position and reason ("rank 1, action 4 (1B0): stage 1 has not run 1F0").
-//  - each stage on one rank, each stage's F exactly once per micro-batch, and (unless forward only)
-//  either B or I and W
-//  - asynchronous: each stage's O exactly once per update, ascending, after the W of its update and
-//  before those of the next
-//  - R of a stage for every micro-batch or for none
-//  - per stage F, R, I and W ascend by micro-batch; R and I after F, I after R, W after I
-//  - program order, data edges and grant edges together have no
-// cycle, with the slots computed here
+// clang-format off
+//  - Each stage is on one rank. It has F exactly once per micro-batch, and either B, or I and W,
+//    unless the schedule is forward only.
+//  - Asynchronous: each stage has O exactly once per update, ascending, after the W of its update
+//    and before those of the next.
+//  - A stage has R for every micro-batch or for none.
+//  - Per stage F, R, I and W ascend by micro-batch; R and I are after F, I after R, W after I.
+//  - Program order, data edges and grant edges together have no cycle, with the slots computed here.
+// clang-format on
 Result<Checked> check_schedule(const Schedule& schedule, const std::vector<StageEdge>& edges,
                                int32_t slack = 1);
 
