@@ -173,19 +173,7 @@ const Defaults* find_defaults(std::string_view name) {
   return at == std::end(kDefaults) ? nullptr : at;
 }
 
-}  // namespace
-
-bool is_llama(std::string_view name) { return find_defaults(name) != nullptr; }
-
-std::string llama_names() {
-  std::string out;
-  for (const Defaults& d : kDefaults) out += cat(out.empty() ? "" : ", ", d.name);
-  return out;
-}
-
-Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
-                          const PresetOptions& options) {
-  const Defaults& d = *find_defaults(name);
+std::vector<Key> keys_of(const Defaults& d) {
   constexpr double kMostRows = 1 << 24;
   std::vector<double> windows;
   if (d.window > 0) windows.push_back(d.window);
@@ -211,12 +199,33 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
                              {"score_cap", 50, 0, 1e30, false},
                              {"logit_cap", 30, 0, 1e30, false}});
   for (const Key& key : rotation_keys(d.theta, 1)) keys.push_back(key);
-  WEFT_TRY(read_keys(name, keys_text, keys));
-  // A model without windows has one text, and so one form in config.json.
+  return keys;
+}
+
+// A model without windows has one text, and so one form in config.json.
+void clear_if_no_windows(std::vector<Key>& keys) {
   const auto window =
       std::find_if(keys.begin(), keys.end(), [](const Key& key) { return key.name == "window"; });
   const auto is_none = [](double each) { return each == 0; };
   if (std::all_of(window->list.begin(), window->list.end(), is_none)) window->list.clear();
+}
+
+}  // namespace
+
+bool is_llama(std::string_view name) { return find_defaults(name) != nullptr; }
+
+std::string llama_names() {
+  std::string out;
+  for (const Defaults& d : kDefaults) out += cat(out.empty() ? "" : ", ", d.name);
+  return out;
+}
+
+Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
+                          const PresetOptions& options) {
+  const Defaults& d = *find_defaults(name);
+  std::vector<Key> keys = keys_of(d);
+  WEFT_TRY(read_keys(name, keys_text, keys));
+  clear_if_no_windows(keys);
   const auto value = [&keys](std::string_view key) { return value_of(keys, key); };
   const auto whole = [&keys](std::string_view key) { return whole_of(keys, key); };
   Preset out = token_preset(name, keys);

@@ -13,6 +13,82 @@ namespace weft {
 
 namespace {
 
+Status at_least(const char* name, int64_t value, int64_t least) {
+  return value >= least
+             ? Status()
+             : Status(Code::invalid, cat(name, " is ", value, ", expected ", least, " or more"));
+}
+
+Status check_numbers(const Model& model, const PlanConfig& c) {
+  WEFT_TRY(at_least("ranks", c.ranks, 1));
+  WEFT_TRY(at_least("tensor", c.tensor, 1));
+  if (c.tensor > kMostShards)
+    return Status(Code::invalid, cat("tensor is ", c.tensor, ", expected at most ", kMostShards));
+  if (c.tensor > 1 && !model.axes().empty())
+    return Status(Code::invalid,
+                  cat("tensor is ", c.tensor, ", expected 1: the model has the axis '",
+                      model.axes().front().name, "'"));
+  WEFT_TRY(at_least("micro_batches", c.micro_batches, 1));
+  WEFT_TRY(at_least("micro_batch_size", c.micro_batch_size, 1));
+  WEFT_TRY(at_least("short_size", c.short_size, 0));
+  WEFT_TRY(at_least("shard_ranks", c.shard_ranks, 1));
+  const int32_t shards = std::max(model.shards(), c.tensor);
+  if (c.shard_ranks > shards)
+    return Status(Code::invalid,
+                  cat("axis 'tensor' has ", c.shard_ranks, " ranks, expected at most ", shards,
+                      ", the pieces that nodes are computed in (tensor)"));
+  if (c.ranks > kMaxStages)
+    return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected at most ", kMaxStages));
+  WEFT_TRY(at_least("chunks", c.chunks, 0));
+  WEFT_TRY(at_least("group", c.group, 0));
+  WEFT_TRY(at_least("warm_up", c.warm_up, 0));
+  WEFT_TRY(at_least("slack", c.slack, 0));
+  WEFT_TRY(at_least("memory_limit", c.memory_limit, 0));
+  WEFT_TRY(at_least("segment", c.segment, 0));
+  WEFT_TRY(at_least("bucket_bytes", c.bucket_bytes, 1));
+  WEFT_TRY(at_least("data", c.data, 1));
+  return {};
+}
+
+Status check_mesh(const PlanConfig& c) {
+  if (int64_t{c.data} * c.shard_ranks > c.ranks || c.ranks % (c.data * c.shard_ranks) != 0)
+    return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected a multiple of ",
+                                     int64_t{c.data} * c.shard_ranks,
+                                     ", the product of the axes 'data' and 'tensor'"));
+  return {};
+}
+
+Status check_names(const PlanConfig& c) {
+  if (c.precision != "f32" && c.precision != "bf16")
+    return Status(Code::invalid,
+                  cat("precision is ", shown(c.precision), ", expected f32 or bf16"));
+  if (c.shard != "none" && c.shard != "optimizer" && c.shard != "parameters")
+    return Status(Code::invalid,
+                  cat("shard is ", shown(c.shard), ", expected none, optimizer or parameters"));
+  return {};
+}
+
+Status check_sizes(const Model& model, const PlanConfig& c) {
+  if (c.short_size >= c.micro_batch_size && c.short_size > 0)
+    return Status(Code::invalid,
+                  cat("short_size is ", c.short_size, ", expected less than micro_batch_size, ",
+                      c.micro_batch_size));
+  for (const Node& node : model.nodes()) {
+    int64_t samples = 0, bytes = 0;
+    const int64_t micro_batches =
+        node.is_input() ? int64_t{c.micro_batches} * std::max(c.segment, 1) : 1;
+    if (__builtin_mul_overflow(c.micro_batch_size, micro_batches, &samples) ||
+        __builtin_mul_overflow(static_cast<int64_t>(node.one.out.bytes()), samples, &bytes) ||
+        bytes > kMostBytes)
+      return Status(Code::invalid,
+                    cat("node '", node.name, "': ", node.one.out.text(), " for ", micro_batches,
+                        " x ", c.micro_batch_size, " samples is too large"));
+  }
+  WEFT_TRY(model.check_samples(c.micro_batch_size));
+  if (c.short_size > 0) WEFT_TRY(model.check_samples(c.short_size));
+  return {};
+}
+
 Status check_machines(const Model& model, const PlanConfig& c) {
   const Machines& m = c.machines;
   if (!m.speeds.empty() && m.speeds.size() != static_cast<size_t>(c.ranks))
@@ -136,67 +212,12 @@ Status check_replicas(const Model& model, const PlanConfig& c) {
 }
 
 Status check_config(const Model& model, const PlanConfig& c) {
-  auto at_least = [](const char* name, int64_t value, int64_t least) {
-    return value >= least
-               ? Status()
-               : Status(Code::invalid, cat(name, " is ", value, ", expected ", least, " or more"));
-  };
-  WEFT_TRY(at_least("ranks", c.ranks, 1));
-  WEFT_TRY(at_least("tensor", c.tensor, 1));
-  if (c.tensor > kMostShards)
-    return Status(Code::invalid, cat("tensor is ", c.tensor, ", expected at most ", kMostShards));
-  if (c.tensor > 1 && !model.axes().empty())
-    return Status(Code::invalid,
-                  cat("tensor is ", c.tensor, ", expected 1: the model has the axis '",
-                      model.axes().front().name, "'"));
-  WEFT_TRY(at_least("micro_batches", c.micro_batches, 1));
-  WEFT_TRY(at_least("micro_batch_size", c.micro_batch_size, 1));
-  WEFT_TRY(at_least("short_size", c.short_size, 0));
-  WEFT_TRY(at_least("shard_ranks", c.shard_ranks, 1));
-  const int32_t shards = std::max(model.shards(), c.tensor);
-  if (c.shard_ranks > shards)
-    return Status(Code::invalid,
-                  cat("axis 'tensor' has ", c.shard_ranks, " ranks, expected at most ", shards,
-                      ", the pieces that nodes are computed in (tensor)"));
-  if (c.ranks > kMaxStages)
-    return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected at most ", kMaxStages));
-  WEFT_TRY(at_least("chunks", c.chunks, 0));
-  WEFT_TRY(at_least("group", c.group, 0));
-  WEFT_TRY(at_least("warm_up", c.warm_up, 0));
-  WEFT_TRY(at_least("slack", c.slack, 0));
-  WEFT_TRY(at_least("memory_limit", c.memory_limit, 0));
-  WEFT_TRY(at_least("segment", c.segment, 0));
-  WEFT_TRY(at_least("bucket_bytes", c.bucket_bytes, 1));
-  WEFT_TRY(at_least("data", c.data, 1));
+  WEFT_TRY(check_numbers(model, c));
   WEFT_TRY(check_replicas(model, c));
-  if (int64_t{c.data} * c.shard_ranks > c.ranks || c.ranks % (c.data * c.shard_ranks) != 0)
-    return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected a multiple of ",
-                                     int64_t{c.data} * c.shard_ranks,
-                                     ", the product of the axes 'data' and 'tensor'"));
+  WEFT_TRY(check_mesh(c));
   WEFT_TRY(check_groups(c));
-  if (c.precision != "f32" && c.precision != "bf16")
-    return Status(Code::invalid,
-                  cat("precision is ", shown(c.precision), ", expected f32 or bf16"));
-  if (c.shard != "none" && c.shard != "optimizer" && c.shard != "parameters")
-    return Status(Code::invalid,
-                  cat("shard is ", shown(c.shard), ", expected none, optimizer or parameters"));
-  if (c.short_size >= c.micro_batch_size && c.short_size > 0)
-    return Status(Code::invalid,
-                  cat("short_size is ", c.short_size, ", expected less than micro_batch_size, ",
-                      c.micro_batch_size));
-  for (const Node& node : model.nodes()) {
-    int64_t samples = 0, bytes = 0;
-    const int64_t micro_batches =
-        node.is_input() ? int64_t{c.micro_batches} * std::max(c.segment, 1) : 1;
-    if (__builtin_mul_overflow(c.micro_batch_size, micro_batches, &samples) ||
-        __builtin_mul_overflow(static_cast<int64_t>(node.one.out.bytes()), samples, &bytes) ||
-        bytes > kMostBytes)
-      return Status(Code::invalid,
-                    cat("node '", node.name, "': ", node.one.out.text(), " for ", micro_batches,
-                        " x ", c.micro_batch_size, " samples is too large"));
-  }
-  WEFT_TRY(model.check_samples(c.micro_batch_size));
-  if (c.short_size > 0) WEFT_TRY(model.check_samples(c.short_size));
+  WEFT_TRY(check_names(c));
+  WEFT_TRY(check_sizes(model, c));
   WEFT_TRY(check_machines(model, c));
   WEFT_TRY(check_steps(model, c));
   WEFT_TRY(check_averages(model, c));
