@@ -17,7 +17,7 @@ struct SimEvent {
   int32_t rank = 0;
   int32_t what = 0;  // edge or job
   int32_t micro_batch = 0;
-  int32_t extra = -1;  // position of the value or message
+  int32_t extra = -1;  // control: position of the message
 };
 
 // A radix heap. Time never decreases, so that an event is sorted only by the highest bit in which

@@ -82,7 +82,7 @@ Status explain(const std::shared_ptr<const Plan>& plan, const Cluster* cluster, 
   SimCosts costs = costs_of(*plan, cluster, jobs);
   costs.link_of = {};
   WEFT_TRY_ASSIGN(const SimStep done,
-                  Sim(plan, std::move(costs), false).step(largest_step(*plan, out.mode)));
+                  Sim(plan, std::move(costs)).step(largest_step(*plan, out.mode)));
   out.waiting = std::max(0.0, done.makespan - out.work);
   return {};
 }
@@ -94,7 +94,7 @@ Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluste
   if (cluster) WEFT_TRY(check_ranks(*cluster, plan->config.ranks));
   const JobCosts jobs = job_costs(*plan, cluster);
   WEFT_TRY(jobs.check());
-  Sim sim(plan, costs_of(*plan, cluster, jobs), false);
+  Sim sim(plan, costs_of(*plan, cluster, jobs));
   if (spans) sim.keep_spans();
   WEFT_TRY_ASSIGN(SimStep done, sim.step(largest_step(*plan, out.mode)));
 

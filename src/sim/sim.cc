@@ -23,7 +23,8 @@ struct Sim::Rank final : RankLinks {
   void run(int32_t job, bool) override { sim.start(*this, job); }
   void post(const Route& route, const StepDescriptor&, int32_t micro_batch, bool) override {
     const double now = sim.events_.now();
-    sim.send(route, micro_batch, sim.values_ ? value_of(route, micro_batch) : Digest());
+    if (sim.values_) sim.fail(sim.values_->left(rank, sim.step_, route.edge, micro_batch));
+    sim.send(route, micro_batch);
     if (route.kind != EdgeKind::feed)
       sim.events_.push({SimEvent::Kind::released, rank, route.edge, micro_batch}, now);
   }
@@ -46,19 +47,11 @@ struct Sim::Rank final : RankLinks {
                      now + sim.link_between(rank, to).latency);
   }
   void micro_batch(int32_t micro_batch) override {
-    if (sim.values_)
-      sim.fail(sim.workers_[0].read_sinks(sim.step_, micro_batch, sim.outcome_.deliveries));
+    if (sim.values_) sim.fail(sim.values_->delivered(sim.step_, micro_batch));
   }
   void step_done(const StepResult& result) override {
     sim.outcome_.result = result;
     sim.over_ = true;
-  }
-
-  Digest value_of(const Route& route, int32_t micro_batch) {
-    auto value =
-        sim.workers_[static_cast<size_t>(rank)].outgoing(sim.step_, route.edge, micro_batch);
-    sim.fail(value.status());
-    return value.ok() ? value.value() : Digest();
   }
 
   Sim& sim;
@@ -72,13 +65,10 @@ struct Sim::Rank final : RankLinks {
   EffectRouter router;
 };
 
-Sim::Sim(std::shared_ptr<const Plan> plan, SimCosts costs, bool values)
+Sim::Sim(std::shared_ptr<const Plan> plan, SimCosts costs, SimValues* values)
     : plan_(std::move(plan)), costs_(std::move(costs)), values_(values) {
   ranks_.reserve(static_cast<size_t>(plan_->config.ranks));
-  for (int32_t r = 0; r < plan_->config.ranks; ++r) {
-    if (values_) workers_.emplace_back(plan_, r);
-    ranks_.emplace_back(*this, r);
-  }
+  for (int32_t r = 0; r < plan_->config.ranks; ++r) ranks_.emplace_back(*this, r);
   zeros_.assign(
       plan_->model->params().size() * static_cast<size_t>(std::max(plan_->config.segment, 1)), 0.0);
 }
@@ -103,18 +93,7 @@ void Sim::fail(const Status& status) {
   if (failure_.ok()) failure_ = status;
 }
 
-int32_t Sim::keep(const Digest& value) {
-  if (free_digests_.empty()) {
-    digests_.push_back(value);
-    return static_cast<int32_t>(digests_.size() - 1);
-  }
-  const int32_t at = free_digests_.back();
-  free_digests_.pop_back();
-  digests_[static_cast<size_t>(at)] = value;
-  return at;
-}
-
-void Sim::send(const Route& route, int32_t micro_batch, const Digest& value) {
+void Sim::send(const Route& route, int32_t micro_batch) {
   const Route::Peer& to = route.peer(micro_batch);
   double arrival = events_.now();
   if (to.link >= 0) {
@@ -127,9 +106,7 @@ void Sim::send(const Route& route, int32_t micro_batch, const Digest& value) {
         (line.link.bytes_per_time > 0 ? static_cast<double>(bytes) / line.link.bytes_per_time : 0);
     arrival = line.free + line.link.latency;
   }
-  events_.push(
-      {SimEvent::Kind::arrived, to.rank, route.edge, micro_batch, values_ ? keep(value) : -1},
-      arrival);
+  events_.push({SimEvent::Kind::arrived, to.rank, route.edge, micro_batch}, arrival);
 }
 
 void Sim::start(Rank& on, int32_t job) {
@@ -151,15 +128,12 @@ void Sim::start(Rank& on, int32_t job) {
 }
 
 Status Sim::arrive(const SimEvent& event) {
-  Digest value;
+  double loss = 0;
   if (values_) {
-    value = digests_[static_cast<size_t>(event.extra)];
-    free_digests_.push_back(event.extra);
-    WEFT_TRY(workers_[static_cast<size_t>(event.rank)].land(step_, event.what, event.micro_batch,
-                                                            value));
+    WEFT_TRY_ASSIGN(loss, values_->arrived(event.rank, step_, event.what, event.micro_batch));
   }
-  return ranks_[static_cast<size_t>(event.rank)].router.arrived(
-      step_.sequence, event.what, event.micro_batch, as_number(value));
+  return ranks_[static_cast<size_t>(event.rank)].router.arrived(step_.sequence, event.what,
+                                                                event.micro_batch, loss);
 }
 
 Status Sim::handle(const SimEvent& event) {
@@ -172,8 +146,8 @@ Status Sim::handle(const SimEvent& event) {
           zeros_.data(),
           rank.owned * static_cast<size_t>(std::max(updates_at(plan_->versions[r], step_), 1)));
       if (values_) {
-        WEFT_TRY(workers_[r].run(router.step(), router.engine().scale(), event.what));
-        squares = workers_[r].squares();
+        WEFT_TRY_ASSIGN(
+            squares, values_->ran(event.rank, router.step(), router.engine().scale(), event.what));
       }
       return router.ran(event.what, squares);
     }

@@ -1,15 +1,14 @@
 // The simulator: the engines and the controller of real runs, with a virtual clock. A kernel takes
-// its given cost, and a message the time of the latency and bandwidth of its link. Values are
-// provenance digests, or are left out if only the time is needed.
+// its given cost, and a message the time of the latency and bandwidth of its link.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "node/effect_router.h"
 #include "sim/events.h"
-#include "sim/provenance.h"
 
 namespace weft {
 
@@ -56,20 +55,33 @@ struct SimStep {
   std::vector<SimRank> ranks;
   std::vector<SimTraffic> traffic;  // between different ranks, tensors only; ascending
   std::vector<SimSpan> spans;       // in the order of their start, if requested
-  std::vector<std::vector<Digest>>
-      deliveries;  // [sink][micro-batch], in the order of the mode's sink edges
+};
+
+// The contents of tensors, for tests. Each event of a step changes them.
+class SimValues {
+ public:
+  virtual ~SimValues() = default;
+  // A job has ended. Returns the squares of norms, see EffectRouter::ran().
+  virtual Result<std::span<const double>> ran(int32_t rank, const StepDescriptor& step,
+                                              double scale, int32_t job) = 0;
+  // A message leaves a rank, or arrives at one. Returns the loss, if it is one.
+  virtual Status left(int32_t rank, const StepDescriptor& step, int32_t edge,
+                      int32_t micro_batch) = 0;
+  virtual Result<double> arrived(int32_t rank, const StepDescriptor& step, int32_t edge,
+                                 int32_t micro_batch) = 0;
+  // The controller has all deliveries of the micro-batch.
+  virtual Status delivered(const StepDescriptor& step, int32_t micro_batch) = 0;
 };
 
 class Sim {
  public:
-  // `values`: keep provenance digests (and check every place); false: only times.
-  Sim(std::shared_ptr<const Plan> plan, SimCosts costs, bool values);
+  // Without values, tensors have none, and a loss is 0.
+  Sim(std::shared_ptr<const Plan> plan, SimCosts costs, SimValues* values = nullptr);
   ~Sim();
 
   void keep_spans() { keep_spans_ = true; }
   // Errors: an event that an engine refused, or a deadlock with what every rank waits for.
   Result<SimStep> step(const StepDescriptor& step);
-  const DigestWorker& worker(int32_t rank) const { return workers_[static_cast<size_t>(rank)]; }
 
  private:
   // One direction between two ranks.
@@ -88,10 +100,9 @@ class Sim {
   SimLink link_between(int32_t from, int32_t to) const;
   int32_t line_to(int32_t from, int32_t to);
   void fail(const Status& status);
-  int32_t keep(const Digest& value);
   Status handle(const SimEvent& event);
   Status arrive(const SimEvent& event);
-  void send(const Route& route, int32_t micro_batch, const Digest& value);
+  void send(const Route& route, int32_t micro_batch);
   void start(Rank& on, int32_t job);
   void begin_outcome();
   Status end_outcome(double begin);
@@ -99,15 +110,12 @@ class Sim {
 
   std::shared_ptr<const Plan> plan_;
   SimCosts costs_;
-  const bool values_;
+  SimValues* const values_;
   bool keep_spans_ = false;
-  std::vector<DigestWorker> workers_;
   std::vector<Rank> ranks_;
   std::vector<Line> lines_;  // by `from`
   SimEvents events_;
   std::vector<Received> received_;  // control messages of the step
-  std::vector<Digest> digests_;     // values in transit
-  std::vector<int32_t> free_digests_;
   std::vector<double>
       zeros_;  // without values: the norms of all parameters, which messages in transit borrow
   StepDescriptor step_;

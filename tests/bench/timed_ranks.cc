@@ -97,7 +97,7 @@ double predicted(std::shared_ptr<const Plan> plan) {
         if (!folds(call.kind)) time += plan->model->node(call.node).attrs.factor;
     return time;
   };
-  Sim sim(plan, costs, false);
+  Sim sim(plan, costs);
   StepDescriptor step;
   step.micro_batches = plan->config.micro_batches;
   auto done = sim.step(step);

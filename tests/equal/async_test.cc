@@ -8,10 +8,11 @@
 
 #include "base/text.h"
 #include "engine/steps.h"
-#include "sim/mesh.h"
-#include "sim/sim.h"
 #include "support/cases.h"
+#include "support/digest_sim.h"
 #include "support/random_plan.h"
+#include "support/sequential_reference.h"
+#include "support/sim_mesh.h"
 #include "tune/make_plan.h"
 
 namespace weft {
@@ -24,8 +25,8 @@ struct Case {
   SimCosts costs;
   std::string text;
 
-  SequentialReference::Outcome expected(SequentialReference& reference,
-                                        const StepDescriptor& step) const {
+  test::SequentialReference::Outcome expected(test::SequentialReference& reference,
+                                              const StepDescriptor& step) const {
     if (step.per_update > 0) return reference.segment(step, delay_of_node, replicas_of_node);
     const bool in_turn = step.mode == Mode::train && !plan->stage_replicas.empty();
     return in_turn ? reference.gradients(step, replicas_of_node) : reference.step(step);
@@ -142,7 +143,7 @@ StepDescriptor random_step(const Plan& plan, uint64_t n, uint64_t trained, std::
   return step;
 }
 
-void expect_equal(const Case& c, Sim& sim, SequentialReference& reference,
+void expect_equal(const Case& c, test::DigestSim& sim, test::SequentialReference& reference,
                   const StepDescriptor& step) {
   auto run = sim.step(step);
   ASSERT_TRUE(run.ok()) << c.text << ": " << run.status().text();
@@ -178,8 +179,8 @@ TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); seed += test::kEvery) {
     const Case c = random_case(seed);
     if (!c.plan) continue;
-    Sim sim(c.plan, c.costs, true);
-    SequentialReference reference(*c.model, c.plan->config);
+    test::DigestSim sim(c.plan, c.costs);
+    test::SequentialReference reference(*c.model, c.plan->config);
     std::mt19937 rng(seed);
     uint64_t trained = 0;
     std::vector<double> denominators;
@@ -218,14 +219,14 @@ TEST(AsynchronousProvenance, AMeshOfRanksEqualsItToo) {
   for (uint32_t seed = 0; seed < 150 && !HasFailure(); seed += test::kEvery) {
     const Case c = random_case(seed);
     if (!c.plan || c.plan->config.ranks < 2) continue;
-    SimMesh mesh(c.plan, {.seed = seed,
-                          .faults = {.latency = 3, .jitter = 5},
-                          .times = {},
-                          .longest_job = 7,
-                          .identity = {}});
+    test::SimMesh mesh(c.plan, {.seed = seed,
+                                .faults = {.latency = 3, .jitter = 5},
+                                .times = {},
+                                .longest_job = 7,
+                                .identity = {}});
     mesh.start();
     mesh.run(mesh.now() + 2000, [&] { return mesh.joined(); });
-    SequentialReference reference(*c.model, c.plan->config);
+    test::SequentialReference reference(*c.model, c.plan->config);
     std::mt19937 rng(seed);
     uint64_t trained = 0;
     std::vector<double> denominators;
@@ -267,11 +268,11 @@ TEST(AsynchronousProvenance, AGrantMayComeBeforeTheStepBegins) {
     auto made = make_plan(test::random_model(rng, 6), config);
     if (!made.ok()) continue;  // a parameter is tied across stages
     const std::shared_ptr<const Plan> plan = made.take();
-    SimMesh mesh(plan, {.seed = seed,
-                        .faults = {.latency = 0, .jitter = 100},
-                        .times = {},
-                        .longest_job = 0,
-                        .identity = {}});
+    test::SimMesh mesh(plan, {.seed = seed,
+                              .faults = {.latency = 0, .jitter = 100},
+                              .times = {},
+                              .longest_job = 0,
+                              .identity = {}});
     mesh.start();
     mesh.run(mesh.now() + 2000, [&] { return mesh.joined(); });
     const std::vector<double> denominators(12, 1.0);
@@ -296,8 +297,8 @@ TEST(AsynchronousProvenance, AnotherDelayIsAnotherResult) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     Case c = random_case(seed);
     if (!c.plan || c.plan->config.segment < 8 || c.model->params().empty()) continue;
-    Sim sim(c.plan, c.costs, true);
-    SequentialReference reference(*c.model, c.plan->config);
+    test::DigestSim sim(c.plan, c.costs);
+    test::SequentialReference reference(*c.model, c.plan->config);
     for (int32_t& delay : c.delay_of_node) ++delay;
     const StepDescriptor step = largest_step(*c.plan, Mode::train);
     ASSERT_TRUE(sim.step(step).ok());

@@ -6,9 +6,10 @@
 
 #include <algorithm>
 
-#include "sim/mesh.h"
 #include "support/cases.h"
 #include "support/random_plan.h"
+#include "support/sequential_reference.h"
+#include "support/sim_mesh.h"
 
 namespace weft {
 namespace {
@@ -18,9 +19,9 @@ constexpr LinkTime kVerdict = 1500, kPromise = LinkTimes().silence + kVerdict;
 // The same if a data frame may have been lost while other frames of the peer arrive.
 constexpr LinkTime kDataPromise = kDataSilence * LinkTimes().silence + kVerdict;
 
-SimMeshSettings settings_of(uint64_t seed) {
+test::SimMeshSettings settings_of(uint64_t seed) {
   std::mt19937_64 rng(seed);
-  SimMeshSettings settings;
+  test::SimMeshSettings settings;
   settings.seed = seed;
   settings.faults.latency = static_cast<LinkTime>(rng() % 8);
   settings.faults.jitter = static_cast<LinkTime>(rng() % 30);
@@ -38,10 +39,10 @@ class Scene {
          !case_.plan || case_.plan->config.ranks < static_cast<int32_t>(least_ranks); ++i)
       case_ = seed % 4 ? test::random_plan(seed + i * 1000003)
                        : test::random_sharded_plan(seed + i * 1000003);
-    SimMeshSettings settings = settings_of(seed);
+    test::SimMeshSettings settings = settings_of(seed);
     settings.times = times;
-    mesh = std::make_unique<SimMesh>(case_.plan, settings);
-    reference_ = std::make_unique<SequentialReference>(*case_.model, case_.plan->config);
+    mesh = std::make_unique<test::SimMesh>(case_.plan, settings);
+    reference_ = std::make_unique<test::SequentialReference>(*case_.model, case_.plan->config);
   }
 
   void join() {
@@ -83,12 +84,12 @@ class Scene {
   int32_t any_rank() { return static_cast<int32_t>(rng_() % static_cast<uint32_t>(mesh->ranks())); }
   std::mt19937& rng() { return rng_; }
 
-  std::unique_ptr<SimMesh> mesh;
+  std::unique_ptr<test::SimMesh> mesh;
 
  private:
   void compare(const StepDescriptor& step) {
     const auto expected = reference_->step(step);
-    const SimStep& run = mesh->outcome();
+    const test::DigestStep& run = mesh->outcome();
     ASSERT_EQ(run.result.loss, expected.loss) << text();
     ASSERT_EQ(run.deliveries, expected.deliveries) << text();
     if (step.mode != Mode::train) return;
@@ -104,7 +105,7 @@ class Scene {
   const uint32_t seed_;
   std::mt19937 rng_;
   test::PlanCase case_;
-  std::unique_ptr<SequentialReference> reference_;
+  std::unique_ptr<test::SequentialReference> reference_;
   uint64_t n_ = 0, trained_ = 0;
 };
 
@@ -265,7 +266,7 @@ TEST(Faults, AFaultyNetworkNeverChangesAValueNorHangsARank) {
     Scene run(seed, 2);
     run.join();
     ASSERT_TRUE(run.mesh->joined());
-    SimFaults faults = settings_of(seed).faults;
+    test::SimFaults faults = settings_of(seed).faults;
     for (uint32_t* chance :
          {&faults.lose, &faults.duplicate, &faults.reorder, &faults.corrupt, &faults.disconnect})
       if (run.rng()() % 3 == 0) *chance = static_cast<uint32_t>(run.rng()() % 4000);
@@ -301,14 +302,14 @@ TEST(Faults, ARankThatDiffersIsRefusedByNameOnEveryRank) {
     auto c = test::random_plan(seed);
     if (!c.plan || c.plan->config.ranks < 2) continue;
     const int32_t odd = 1 + static_cast<int32_t>(seed) % (c.plan->config.ranks - 1);
-    SimMeshSettings settings = settings_of(seed);
+    test::SimMeshSettings settings = settings_of(seed);
     settings.identity = [&](int32_t rank) {
       Identity identity;
       identity.version = "0.1.0";
       identity.partition.low = rank == odd ? 2 : 1;
       return identity;
     };
-    SimMesh mesh(c.plan, settings);
+    test::SimMesh mesh(c.plan, settings);
     mesh.start();
     mesh.run(kPromise);
     for (int32_t r = 0; r < mesh.ranks(); ++r) {

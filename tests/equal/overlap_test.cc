@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "graph/presets.h"
-#include "sim/mesh.h"
 #include "support/cases.h"
 #include "support/random_plan.h"
+#include "support/sequential_reference.h"
+#include "support/sim_mesh.h"
 #include "tune/make_plan.h"
 
 namespace weft {
@@ -42,13 +43,13 @@ class Scene {
                                       : test::random_plan;
     for (uint32_t i = 0; !case_.plan || case_.plan->config.ranks < 2; ++i)
       case_ = draw(seed + i * 1000003);
-    SimMeshSettings settings;
+    test::SimMeshSettings settings;
     settings.seed = seed;
     settings.faults.latency = static_cast<LinkTime>(rng_() % 8);
     settings.faults.jitter = static_cast<LinkTime>(rng_() % 30);
     settings.longest_job = static_cast<LinkTime>(rng_() % 12);
-    mesh = std::make_unique<SimMesh>(case_.plan, settings);
-    reference_ = std::make_unique<SequentialReference>(*case_.model, case_.plan->config);
+    mesh = std::make_unique<test::SimMesh>(case_.plan, settings);
+    reference_ = std::make_unique<test::SequentialReference>(*case_.model, case_.plan->config);
     mesh->start();
     mesh->run(2000, [&] { return mesh->joined(); });
   }
@@ -92,7 +93,7 @@ class Scene {
   int most_at_once() const { return most_at_once_; }
   std::mt19937& rng() { return rng_; }
 
-  std::unique_ptr<SimMesh> mesh;
+  std::unique_ptr<test::SimMesh> mesh;
 
  private:
   bool begin(Mode mode, bool overlaps) {
@@ -112,7 +113,7 @@ class Scene {
     return status.ok();
   }
 
-  void check(const StepDescriptor& step, const SimStep& found) {
+  void check(const StepDescriptor& step, const test::DigestStep& found) {
     const auto expected = reference_->step(step);
     ASSERT_EQ(found.result.step.sequence, step.sequence);
     ASSERT_EQ(found.result.loss, expected.loss) << text();
@@ -121,7 +122,7 @@ class Scene {
 
   std::mt19937 rng_;
   test::PlanCase case_;
-  std::unique_ptr<SequentialReference> reference_;
+  std::unique_ptr<test::SequentialReference> reference_;
   std::vector<StepDescriptor> made_;
   uint64_t trained_ = 0;
   int most_at_once_ = 0;
@@ -153,7 +154,7 @@ TEST(Overlap, ARankSaysThatItsDeliveryWaitsForRank0) {
   config.ranks = 2;
   config.micro_batches = 1;
   const auto plan = make_plan(make_preset("mlp:layers=4,width=8", {}).take().model, config).take();
-  SimMesh mesh(plan, {});
+  test::SimMesh mesh(plan, {});
   mesh.start();
   mesh.run(2000, [&] { return mesh.joined(); });
   StepDescriptor step;

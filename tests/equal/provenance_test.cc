@@ -6,9 +6,10 @@
 #include <random>
 
 #include "graph/model.h"
-#include "sim/sim.h"
 #include "support/cases.h"
+#include "support/digest_sim.h"
 #include "support/random_plan.h"
+#include "support/sequential_reference.h"
 
 namespace weft {
 namespace {
@@ -26,8 +27,8 @@ SimCosts random_costs(uint32_t seed) {
   return costs;
 }
 
-void expect_equal(const test::PlanCase& c, Sim& sim, SequentialReference& reference,
-                  StepDescriptor step) {
+void expect_equal(const test::PlanCase& c, test::DigestSim& sim,
+                  test::SequentialReference& reference, StepDescriptor step) {
   auto run = sim.step(step);
   ASSERT_TRUE(run.ok()) << c.text << ": " << run.status().text();
   const auto expected = reference.step(step);
@@ -57,8 +58,8 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); seed += test::kEvery) {
     const test::PlanCase c = test::random_plan(seed);
     if (!c.plan) return;
-    Sim sim(c.plan, random_costs(seed), true);
-    SequentialReference reference(*c.model, c.plan->config);
+    test::DigestSim sim(c.plan, random_costs(seed));
+    test::SequentialReference reference(*c.model, c.plan->config);
     std::mt19937 rng(seed);
     uint64_t trained = 0;
     for (uint64_t n = 0; n < 4; ++n) {
@@ -112,8 +113,8 @@ TEST(Provenance, SharedGradientsEqualTheSequentialStep) {
     const test::PlanCase c =
         test::random_case(rng, std::move(model), config, 1, "shared, seed " + std::to_string(seed));
     if (!c.plan) return;
-    Sim sim(c.plan, random_costs(seed), true);
-    SequentialReference reference(*c.model, c.plan->config);
+    test::DigestSim sim(c.plan, random_costs(seed));
+    test::SequentialReference reference(*c.model, c.plan->config);
     for (uint64_t n = 0; n < 3; ++n)
       expect_equal(c, sim, reference, test::random_step(*c.plan, n, n, rng));
   }
@@ -132,8 +133,8 @@ TEST(Provenance, RanksThatShareAStageExchangeInTheMiddleOfItsActions) {
       exchanges += from.stage == parts[static_cast<size_t>(e.to_stage)].stage;
     }
     segments += static_cast<int>(c.plan->segments.size());
-    Sim sim(c.plan, random_costs(seed), true);
-    SequentialReference reference(*c.model, c.plan->config);
+    test::DigestSim sim(c.plan, random_costs(seed));
+    test::SequentialReference reference(*c.model, c.plan->config);
     std::mt19937 rng(seed);
     uint64_t trained = 0;
     for (uint64_t n = 0; n < 3; ++n) {
@@ -157,8 +158,8 @@ TEST(Provenance, EveryScheduleAtEverySize) {
           if ((cases + cases / 3) % test::kEvery != 0) continue;
           const test::PlanCase c = test::random_plan_of(kind, p, m, v);
           if (!c.plan) return;
-          Sim sim(c.plan, random_costs(cases), true);
-          SequentialReference reference(*c.model, c.plan->config);
+          test::DigestSim sim(c.plan, random_costs(cases));
+          test::SequentialReference reference(*c.model, c.plan->config);
           for (uint64_t n = 0; n < 2; ++n) {
             StepDescriptor step;
             step.sequence = step.step = n;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "link/link.h"
-#include "sim/network.h"
+#include "support/sim_network.h"
 
 namespace weft::test {
 

@@ -49,7 +49,7 @@ inline SimCosts unit_costs(const Plan& plan) {
 }
 
 inline SimStep simulate(const std::shared_ptr<const Plan>& plan, SimCosts costs) {
-  Sim sim(plan, std::move(costs), false);
+  Sim sim(plan, std::move(costs));
   StepDescriptor step;
   step.micro_batches = plan->config.micro_batches;
   auto done = sim.step(step);

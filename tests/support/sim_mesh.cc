@@ -1,4 +1,4 @@
-#include "sim/mesh.h"
+#include "support/sim_mesh.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace weft {
+namespace weft::test {
 
 // A process of the mesh: the counterpart of src/runtime, with a simulated network instead of
 // sockets and digests instead of floats.
@@ -66,7 +66,7 @@ struct SimMesh::Rank final : RankNodeEffects {
     (void)worker.read_sinks(mesh.step(mesh.outcomes_.size()), mb, deliveries);
   }
   void step_done(const StepResult& result) override {
-    SimStep& outcome = mesh.outcomes_.emplace_back();
+    DigestStep& outcome = mesh.outcomes_.emplace_back();
     outcome.result = result;
     outcome.deliveries = std::exchange(deliveries, {});
   }
@@ -188,4 +188,4 @@ void SimMesh::run(LinkTime end, const std::function<bool()>& until) {
   if (!until && end != kNever) now_ = std::max(now_, end);
 }
 
-}  // namespace weft
+}  // namespace weft::test

@@ -12,7 +12,7 @@
 
 #include "link/link.h"
 
-namespace weft {
+namespace weft::test {
 
 // Faults per million frames.
 struct SimFaults {
@@ -86,4 +86,4 @@ class SimNetwork {
   uint64_t order_ = 0;
 };
 
-}  // namespace weft
+}  // namespace weft::test

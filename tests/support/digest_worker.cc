@@ -1,13 +1,13 @@
-#include "sim/provenance.h"
+#include "support/digest_worker.h"
 
 #include <algorithm>
-#include <bit>
+#include <utility>
 
 #include "base/text.h"
 #include "engine/group_sums.h"
 #include "engine/steps.h"
 
-namespace weft {
+namespace weft::test {
 
 namespace {
 
@@ -18,78 +18,12 @@ int64_t bytes_of(const Model& model, const ResidentParam& p) {
   return static_cast<int64_t>(Desc{p.dtype, model.param(p.param).local}.bytes());
 }
 
+int64_t edge_bytes(const Edge& edge, const StepDescriptor& step, int32_t micro_batch) {
+  return static_cast<int64_t>(
+      edge.desc[static_cast<size_t>(variant_of(step, micro_batch))].bytes());
+}
+
 }  // namespace
-
-double as_number(const Digest& digest) {
-  return std::bit_cast<double>((digest.low & 0xfffffffffffffull) | 0x3ff0000000000000ull);
-}
-
-Digest Provenance::initial(const Param& param) {
-  return Hasher().text("initial").text(param.name).finish();
-}
-Digest Provenance::cleared() { return Hasher().text("cleared").finish(); }
-
-Digest Provenance::call(const Model& model, CallKind kind, NodeId node, int32_t weight,
-                        const StepDescriptor& step, int32_t micro_batch,
-                        std::span<const Digest> operands) {
-  const Node& n = model.node(node);
-  Hasher h;
-  h.text(n.op->name())
-      .number(static_cast<uint64_t>(kind))
-      .number(static_cast<uint64_t>(node))
-      .number(static_cast<uint64_t>(weight));
-  h.number(step_of(step, micro_batch))
-      .number(static_cast<uint64_t>(micro_batch_of(step, micro_batch)))
-      .number(static_cast<uint64_t>(step.mode));
-  h.number(static_cast<uint64_t>(variant_of(step, micro_batch)));
-  if (n.op->is_loss()) h.number(denominator_of(step, micro_batch));
-  for (const Digest& d : operands) h.digest(d);
-  return h.finish();
-}
-
-Digest Provenance::result(const Digest& call, int32_t index) {
-  return Hasher().digest(call).number(static_cast<uint64_t>(index)).finish();
-}
-// +0 plus +0 is +0 in any order: sums without addends are not distinguished.
-Digest Provenance::add(const Digest& later, const Digest& earlier) {
-  if (later == cleared() && earlier == cleared()) return later;
-  return Hasher().text("add").digest(later).digest(earlier).finish();
-}
-Digest Provenance::mean(const Digest& sum, int32_t parts) {
-  return Hasher().text("mean").digest(sum).number(static_cast<uint64_t>(parts)).finish();
-}
-Digest Provenance::join(NodeId first, std::span<const Digest> parts) {
-  Hasher h;
-  h.text("join").number(static_cast<uint64_t>(first));
-  for (const Digest& part : parts) h.digest(part);
-  return h.finish();
-}
-double Provenance::square(const Digest& grad) {
-  return as_number(Hasher().text("square").digest(grad).finish());
-}
-
-Digest Provenance::update(const Digest& weight, const Digest& grad, const Digest& state,
-                          uint64_t step, double scale) {
-  return Hasher()
-      .text("update")
-      .digest(weight)
-      .digest(grad)
-      .digest(state)
-      .number(step)
-      .number(scale)
-      .finish();
-}
-
-Digest Provenance::fed(NodeId input, const StepDescriptor& step, int32_t micro_batch) {
-  return Hasher()
-      .text("fed")
-      .number(static_cast<uint64_t>(input))
-      .number(step.sequence)
-      .number(static_cast<uint64_t>(micro_batch))
-      .finish();
-}
-
-// --- one rank
 
 DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank)
     : plan_(std::move(plan)), rank_(rank) {
@@ -153,13 +87,6 @@ int64_t DigestWorker::version_of(const Edge& edge, int32_t update) const {
   return edge.kind == EdgeKind::tie_value && plan_->asynchronous() ? versions().offset(update + 1)
                                                                    : 0;
 }
-
-namespace {
-int64_t edge_bytes(const Edge& edge, const StepDescriptor& step, int32_t micro_batch) {
-  return static_cast<int64_t>(
-      edge.desc[static_cast<size_t>(variant_of(step, micro_batch))].bytes());
-}
-}  // namespace
 
 Result<Digest> DigestWorker::outgoing(const StepDescriptor& step, int32_t edge,
                                       int32_t micro_batch) const {
@@ -235,47 +162,34 @@ Status DigestWorker::run_action(const StepDescriptor& step, const RankProgram& p
     return {};
   }
   for (const ProgramCall& call : action.calls)
-    WEFT_TRY(run_call(step, program, call, job.micro_batch,
-                      static_cast<size_t>(variant_of(step, job.micro_batch)))
+    WEFT_TRY(run_call(step, program, call, job.micro_batch)
                  .within(Action{action.stage, action.kind, job.micro_batch}.text()));
   return {};
 }
 
-Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& program,
-                              const ProgramCall& call, int32_t micro_batch, size_t variant) {
-  std::vector<Digest> operands;
-  const std::string name = plan_->model->node(call.node).name;
+Result<std::vector<Digest>> DigestWorker::operands_of(const StepDescriptor& step,
+                                                      const RankProgram& program,
+                                                      const ProgramCall& call,
+                                                      int32_t micro_batch) {
+  const auto variant = static_cast<size_t>(variant_of(step, micro_batch));
   const GroupSums sums(*plan_, step, micro_batch);
+  const Node& node = plan_->model->node(call.node);
+  std::vector<Digest> operands;
   Status status;
   auto take = [&](const PlacedOperand& o, int64_t offset = 0) {
     if (!o.place || !status.ok()) return;
     auto digest = read(address(program, o.place, micro_batch, step.sequence) + offset,
-                       static_cast<int64_t>(o.desc[variant].bytes()), name);
+                       static_cast<int64_t>(o.desc[variant].bytes()), node.name);
     if (digest.ok())
       operands.push_back(digest.take());
     else
       status = digest.status();
   };
-  auto put = [&](const PlacedOperand& o, const Digest& digest) {
-    if (o.place)
-      write(address(program, o.place, micro_batch, step.sequence),
-            static_cast<int64_t>(o.desc[variant].bytes()), digest);
-  };
   for (const PlacedOperand& o : call.in) take(o);
-  if (call.kind == CallKind::add) {
-    WEFT_TRY(std::move(status));
-    put(call.out, Provenance::add(operands[0], operands[1]));
-    return {};
-  }
-  if (call.kind == CallKind::join) {
-    WEFT_TRY(std::move(status));
-    put(call.out, Provenance::join(call.node, operands));
-    return {};
-  }
-  if (reads_weights(plan_->model->node(call.node), call.kind))
+  if (!folds(call.kind) && reads_weights(node, call.kind))
     for (const PlacedOperand& o : call.weights)
       take(o, versions().has(o.place.offset) ? weights_at(versions(), step, micro_batch) : 0);
-  if (call.kind != CallKind::forward) {
+  if (!makes_output(call.kind)) {
     take(call.out);
     for (const PlacedOperand& o : call.stash) take(o);
     take(call.dout);
@@ -285,11 +199,29 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
     take(call.acc, sum_at(call.acc, sums.depth()) - call.acc.place.offset);
   }
   WEFT_TRY(std::move(status));
+  return operands;
+}
+
+Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& program,
+                              const ProgramCall& call, int32_t micro_batch) {
+  const int32_t variant = variant_of(step, micro_batch);
+  auto put = [&](const PlacedOperand& o, const Digest& digest) {
+    if (o.place)
+      write(address(program, o.place, micro_batch, step.sequence),
+            static_cast<int64_t>(o.desc[static_cast<size_t>(variant)].bytes()), digest);
+  };
+  WEFT_TRY_ASSIGN(const std::vector<Digest> operands,
+                  operands_of(step, program, call, micro_batch));
+  if (folds(call.kind)) {
+    put(call.out, call.kind == CallKind::add ? Provenance::add(operands[0], operands[1])
+                                             : Provenance::join(call.node, operands));
+    return {};
+  }
   const Digest made = Provenance::call(*plan_->model, call.kind, call.node, call.weight, step,
                                        micro_batch, operands);
   // No other call uses the scratch memory of a call while it runs.
-  const int64_t scratch = static_cast<int64_t>(
-      plan_->model->infer(call.node, plan_->samples(static_cast<int32_t>(variant))).scratch);
+  const int64_t scratch =
+      static_cast<int64_t>(plan_->model->infer(call.node, plan_->samples(variant)).scratch);
   if (call.scratch && scratch > 0)
     write(address(program, call.scratch, micro_batch, step.sequence), scratch, made);
   if (call.kind == CallKind::forward) {
@@ -300,9 +232,16 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
   for (size_t i = 0; i < call.din.size(); ++i)
     put(call.din[i], Provenance::result(made, static_cast<int32_t>(i)));
   if (call.kind != CallKind::weight_grad) return {};
+  return add_to_sum(step, call, micro_batch, Provenance::result(made, 0));
+}
+
+Status DigestWorker::add_to_sum(const StepDescriptor& step, const ProgramCall& call,
+                                int32_t micro_batch, const Digest& sum) {
+  const GroupSums sums(*plan_, step, micro_batch);
   const auto bytes = static_cast<int64_t>(call.acc.desc[0].bytes());
-  write(sum_at(call.acc, sums.depth()), bytes, Provenance::result(made, 0));
-  if (!call.closes) return {};
+  write(sum_at(call.acc, sums.depth()), bytes, sum);
+  Status status;
+  if (!call.closes) return status;
   sums.finish([&](int32_t depth) { write(sum_at(call.acc, depth), bytes, Provenance::cleared()); },
               [&](int32_t depth) {
                 if (status.ok())
@@ -413,4 +352,4 @@ Status DigestWorker::make_first(int32_t version) {
   return {};
 }
 
-}  // namespace weft
+}  // namespace weft::test

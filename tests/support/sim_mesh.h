@@ -11,11 +11,10 @@
 #include <vector>
 
 #include "node/node.h"
-#include "sim/network.h"
-#include "sim/provenance.h"
-#include "sim/sim.h"
+#include "support/digest_worker.h"
+#include "support/sim_network.h"
 
-namespace weft {
+namespace weft::test {
 
 struct SimMeshSettings {
   uint64_t seed = 0;
@@ -42,8 +41,8 @@ class SimMesh {
   void open_sinks() { node(0).open_sinks(now_); }
   size_t steps_over() const { return outcomes_.size(); }
   bool step_is_over() const { return outcomes_.size() == steps_.size(); }
-  const SimStep& outcome() const { return outcomes_.back(); }
-  const SimStep& outcome(size_t sequence) const { return outcomes_[sequence]; }
+  const DigestStep& outcome() const { return outcomes_.back(); }
+  const DigestStep& outcome(size_t sequence) const { return outcomes_[sequence]; }
   void bye() { node(0).bye(now_); }
 
   void kill(int32_t rank);
@@ -89,8 +88,8 @@ class SimMesh {
   LinkTime now_ = 0;
   uint64_t order_ = 0;
   std::vector<StepDescriptor> steps_;  // that rank 0 began, by sequence
-  std::deque<SimStep> outcomes_;       // of those that are over
+  std::deque<DigestStep> outcomes_;    // of those that are over
   bool joined_ = false;
 };
 
-}  // namespace weft
+}  // namespace weft::test

@@ -1,8 +1,8 @@
-#include "sim/network.h"
+#include "support/sim_network.h"
 
 #include <algorithm>
 
-namespace weft {
+namespace weft::test {
 
 namespace {
 struct Later {
@@ -149,4 +149,4 @@ bool SimNetwork::take(Event& event) {
   return true;
 }
 
-}  // namespace weft
+}  // namespace weft::test

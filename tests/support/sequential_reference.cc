@@ -1,11 +1,10 @@
-// The sequential reference: the step graph of the unpartitioned model, executed call by call.
+#include "support/sequential_reference.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "sim/provenance.h"
-
-namespace weft {
+namespace weft::test {
 
 namespace {
 
@@ -249,4 +248,4 @@ void SequentialReference::update(ParamId param, uint64_t step, double scale) {
   state_[p] = Provenance::result(weights_[p], 1);
 }
 
-}  // namespace weft
+}  // namespace weft::test
