@@ -37,30 +37,36 @@ std::vector<T> read_list(ByteReader& in) {
   return ids;
 }
 
-void write_attrs(ByteWriter& out, const Attrs& a) {
-  out.number(a.axis).number(a.heads).number(a.flags).number(a.begin).number(a.end);
-  out.number(a.factor).number(a.momentum).number(a.cap);
-  write_shape(out, a.dims);
-  out.number(a.over.axis);
-  write_list(out, a.over.coordinates);
-  write_list(out, a.frequencies);
+// All fields have names here: after a new one is added, this does not compile. Models with sections
+// are not encoded.
+void write_attrs(ByteWriter& out, const Attrs& attrs) {
+  const auto& [axis, heads, flags, begin, end, factor, momentum, cap, dims, over, frequencies,
+               section] = attrs;
+  out.number(axis).number(heads).number(flags).number(begin).number(end);
+  out.number(factor).number(momentum).number(cap);
+  write_shape(out, dims);
+  out.number(over.axis);
+  write_list(out, over.coordinates);
+  write_list(out, frequencies);
 }
 
 Result<Attrs> read_attrs(ByteReader& in) {
-  Attrs a;
-  a.axis = in.number<int32_t>();
-  a.heads = in.number<int32_t>();
-  a.flags = in.number<uint32_t>();
-  a.begin = in.number<int64_t>();
-  a.end = in.number<int64_t>();
-  a.factor = in.number<double>();
-  a.momentum = in.number<double>();
-  a.cap = in.number<double>();
-  WEFT_TRY_ASSIGN(a.dims, read_shape(in));
-  a.over.axis = in.number<int32_t>();
-  a.over.coordinates = read_list(in);
-  a.frequencies = read_list<float>(in);
-  return a;
+  Attrs attrs;
+  auto& [axis, heads, flags, begin, end, factor, momentum, cap, dims, over, frequencies, section] =
+      attrs;
+  axis = in.number<int32_t>();
+  heads = in.number<int32_t>();
+  flags = in.number<uint32_t>();
+  begin = in.number<int64_t>();
+  end = in.number<int64_t>();
+  factor = in.number<double>();
+  momentum = in.number<double>();
+  cap = in.number<double>();
+  WEFT_TRY_ASSIGN(dims, read_shape(in));
+  over.axis = in.number<int32_t>();
+  over.coordinates = read_list(in);
+  frequencies = read_list<float>(in);
+  return attrs;
 }
 
 void write_cuts(ByteWriter& out, const std::vector<AxisCut>& cuts) {

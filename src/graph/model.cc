@@ -16,6 +16,26 @@ std::vector<Desc> grows_of(const Node& node) {
   return out;
 }
 
+void hash_shape(const Shape& shape, Hasher& h) {
+  h.number(static_cast<uint64_t>(shape.rank));
+  for (int i = 0; i < shape.rank; ++i) h.number(static_cast<uint64_t>(shape[i]));
+}
+
+// All fields have names here: after a new one is added, this does not compile. Plans and
+// checkpoints contain the hash, so it must be the same if the new field is not set. hash_axes() has
+// `over`; the whole model has no section.
+void hash_attrs(const Attrs& attrs, Hasher& h) {
+  const auto& [axis, heads, flags, begin, end, factor, momentum, cap, dims, over, frequencies,
+               section] = attrs;
+  h.number(static_cast<uint64_t>(axis)).number(static_cast<uint64_t>(heads));
+  h.number(uint64_t{flags}).number(static_cast<uint64_t>(begin)).number(static_cast<uint64_t>(end));
+  h.number(factor);
+  if (momentum != 0) h.text("momentum").number(momentum);
+  if (cap != 0) h.text("cap").number(cap);
+  hash_shape(dims, h);
+  for (const float frequency : frequencies) h.number(double{frequency});
+}
+
 // What processes could differ in although the name and the version of an op of the caller are the
 // same.
 void hash_callbacks(const Node& node, Hasher& h) {
@@ -332,14 +352,10 @@ Status Model::check_samples(int64_t samples) const {
 Digest Model::hash() const {
   Hasher h;
   auto count = [&h](size_t n) { h.number(static_cast<uint64_t>(n)); };
-  auto shape = [&h](const Shape& s) {
-    h.number(static_cast<uint64_t>(s.rank));
-    for (int i = 0; i < s.rank; ++i) h.number(static_cast<uint64_t>(s[i]));
-  };
   count(params_.size());
   for (const Param& p : params_) {
     h.text(p.name).number(static_cast<uint64_t>(p.init.kind)).number(p.init.value);
-    shape(p.shape);
+    hash_shape(p.shape, h);
     if (p.shares) h.text("shares its gradient");
   }
   count(nodes_.size());
@@ -347,17 +363,9 @@ Digest Model::hash() const {
     h.text(n.name)
         .text(n.op ? n.op->name() : "input")
         .number(static_cast<uint64_t>(n.op ? n.op->version() : 0));
-    h.number(static_cast<uint64_t>(n.attrs.axis)).number(static_cast<uint64_t>(n.attrs.heads));
-    h.number(uint64_t{n.attrs.flags})
-        .number(static_cast<uint64_t>(n.attrs.begin))
-        .number(static_cast<uint64_t>(n.attrs.end));
-    h.number(n.attrs.factor);
-    if (n.attrs.momentum != 0) h.text("momentum").number(n.attrs.momentum);
-    if (n.attrs.cap != 0) h.text("cap").number(n.attrs.cap);
-    shape(n.attrs.dims);
-    for (const float frequency : n.attrs.frequencies) h.number(double{frequency});
+    hash_attrs(n.attrs, h);
     h.number(static_cast<uint64_t>(n.one.out.dtype)).number(uint64_t{n.wants_grad});
-    shape(n.one.out.shape);
+    hash_shape(n.one.out.shape, h);
     count(n.in.size());
     for (NodeId i : n.in) h.number(static_cast<uint64_t>(i));
     count(n.weights.size());
