@@ -15,18 +15,25 @@ namespace {
 
 HWY_INLINE FloatVec set(float value) { return hn::Set(FloatTag(), value); }
 
+// The bits of a parameter that its decay reads. Without decay it is the sign, because 0 times an
+// infinite parameter is NaN.
+HWY_INLINE FloatVec bits_for_decay(float l2) {
+  return hn::BitCast(FloatTag(), hn::Set(BitsTag(), l2 == 0 ? 0x80000000u : 0xffffffffu));
+}
+
 void sgd(float* w, const float* grad, int64_t n, float scale, float l2, float rate) {
-  const FloatVec s = set(scale), l = set(l2), r = set(rate);
+  const FloatVec s = set(scale), l = set(l2), bits = bits_for_decay(l2), r = set(rate);
   map2(w, grad, w, n, [=](FloatVec x, FloatVec g) HWY_ATTR {
-    return hn::NegMulAdd(r, hn::MulAdd(l, x, hn::Mul(g, s)), x);
+    return hn::NegMulAdd(r, hn::MulAdd(l, hn::And(x, bits), hn::Mul(g, s)), x);
   });
 }
 
 void sgd_momentum(float* w, const float* grad, float* slot, int64_t n, float scale, float l2,
                   float rate, float momentum) {
-  const FloatVec s = set(scale), l = set(l2), r = set(rate), mu = set(momentum);
+  const FloatVec s = set(scale), l = set(l2), bits = bits_for_decay(l2), r = set(rate),
+                 mu = set(momentum);
   map3(w, grad, slot, slot, n, [=](FloatVec x, FloatVec g, FloatVec old) HWY_ATTR {
-    return hn::MulAdd(mu, old, hn::MulAdd(l, x, hn::Mul(g, s)));
+    return hn::MulAdd(mu, old, hn::MulAdd(l, hn::And(x, bits), hn::Mul(g, s)));
   });
   map2(w, slot, w, n, [=](FloatVec x, FloatVec g) HWY_ATTR { return hn::NegMulAdd(r, g, x); });
 }
@@ -37,7 +44,8 @@ struct AdamVecs {
 
 // As torch's single-tensor implementation: m by lerp, the root divided before eps is added.
 HWY_INLINE AdamVecs adam_vector(AdamVecs x, FloatVec grad, const AdamStep& step) {
-  const FloatVec g = hn::MulAdd(set(step.l2), x.w, hn::Mul(grad, set(step.scale)));
+  const FloatVec g = hn::MulAdd(set(step.l2), hn::And(x.w, bits_for_decay(step.l2)),
+                                hn::Mul(grad, set(step.scale)));
   const FloatVec m = hn::MulAdd(set(step.rest1), hn::Sub(g, x.m), x.m);
   const FloatVec v = hn::MulAdd(hn::Mul(set(step.rest2), g), g, hn::Mul(set(step.beta2), x.v));
   const FloatVec denominator = hn::MulAdd(hn::Sqrt(v), set(step.inverse_root2), set(step.eps));

@@ -152,6 +152,25 @@ TEST(Optim, WithoutDecayTheAmountDoesNotMatter) {
   }
 }
 
+TEST(Optim, WithoutDecayAnInfiniteParameterStaysSo) {
+  SerialTiles serial;
+  constexpr size_t kCount = 37;  // whole vectors and a short last one
+  for (Rule rule : {Rule::sgd, Rule::adam, Rule::adamw})
+    for (const double momentum : {0.0, 0.9}) {
+      if (momentum != 0 && rule != Rule::sgd) continue;
+      OptimSettings settings;
+      settings.rule = rule;
+      settings.momentum = momentum;
+      settings.weight_decay = 0;
+      Parameter finite(random_floats(kCount, 1)), infinite(std::vector<float>(kCount, INFINITY));
+      for (Parameter* parameter : {&finite, &infinite})
+        parameter->step(settings, 0, 1, true, random_floats(kCount, 2), serial);
+      EXPECT_EQ(infinite.weight, std::vector<float>(kCount, INFINITY));
+      EXPECT_EQ(infinite.slot0, finite.slot0);
+      EXPECT_EQ(infinite.slot1, finite.slot1);
+    }
+}
+
 // Powers of two do not round.
 TEST(Optim, FactorsMultiplyRateAndDecay) {
   const std::vector<float> grad = random_floats(5000, 2);
