@@ -202,19 +202,26 @@ HWY_INLINE void add_columns(int64_t rows, int64_t begin, int64_t end, float* acc
   for (; c < end; c += kLanes) add_some_columns<1>(rows, c, HWY_MIN(kLanes, end - c), acc, term);
 }
 
-// The greatest of n numbers; -infinity when there is none.
+// The greatest of n numbers; -infinity when there is none, NaN if one of them is.
 template <typename T>
 HWY_INLINE float maximum(const T* x, int64_t n) {
   const FloatTag d;
   const FloatVec least = hn::Neg(hn::Inf(d));
   FloatVec top = least;
+  auto nan = hn::IsNaN(least);  // hn::Max() may return the other number
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) top = hn::Max(top, load(x + i, kLanes));
-  if (i < n) {
-    const auto mask = hn::FirstN(d, static_cast<size_t>(n - i));
-    top = hn::Max(top, hn::IfThenElse(mask, load(x + i, n - i), least));
+  for (; i + kLanes <= n; i += kLanes) {
+    const FloatVec v = load(x + i, kLanes);
+    top = hn::Max(top, v);
+    nan = hn::Or(nan, hn::IsNaN(v));
   }
-  return hn::GetLane(hn::MaxOfLanes(d, top));
+  if (i < n) {
+    const FloatVec v = load(x + i, n - i);
+    const auto mask = hn::FirstN(d, static_cast<size_t>(n - i));
+    top = hn::Max(top, hn::IfThenElse(mask, v, least));
+    nan = hn::Or(nan, hn::IsNaN(v));
+  }
+  return hn::GetLane(hn::AllFalse(d, nan) ? hn::MaxOfLanes(d, top) : hn::NaN(d));
 }
 
 }  // namespace HWY_NAMESPACE

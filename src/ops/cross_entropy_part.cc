@@ -76,8 +76,10 @@ class CrossEntropyPart final : public Op {
       float* din = call.din[0].f32() + row * n;
       const float* dout = call.dout.f32() + kCrossEntropyFields * row;
       const float top = call.stash[0].f32()[row];
-      if (call.in[1].i32()[row] < 0 || top == kNothing)
+      if (call.in[1].i32()[row] < 0)
         std::fill(din, din + n, 0.0f);
+      else if (top == kNothing)  // a gradient that is not finite stays so
+        std::fill(din, din + n, 0.0f * dout[0]);
       else
         kernels::log_sum_exp_grad(call.in[0].f32() + row * n, top, call.stash[1].f32()[row],
                                   dout[0], n, din);

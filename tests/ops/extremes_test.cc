@@ -108,6 +108,36 @@ TEST(Extremes, CrossEntropyIsThatOfLogitsAround0) {
   for (const float base : {0.0f, 1e4f, -1e4f, 1e6f, 1e7f, -1e7f}) check_cross_entropy(base);
 }
 
+// A row of logits whose target is in another part, with the gradient of its log.
+Problem part_of_logits(const std::vector<float>& logits, float gradient) {
+  const auto n = static_cast<int64_t>(logits.size());
+  Problem p{.op = &cross_entropy_part_op(),
+            .attrs = {.section = {.axis = 1, .begin = 0, .whole = n + 1}}};
+  p.in = {{{DType::f32, {1, n}}, true}, {{DType::i32, {1}}, true}};
+  p.in_data = {bytes_of(logits), bytes_of(std::vector<int32_t>{static_cast<int32_t>(n)})};
+  p.inferred = p.op->infer(p.attrs, p.in, p.weights).take();
+  p.dout = bytes_of(std::vector<float>{gradient, gradient, 0});
+  return p;
+}
+
+TEST(Extremes, ALogitThatIsNoNumberMakesTheLogOfItsPartNone) {
+  for (size_t n = 1; n < 40; ++n)
+    for (size_t at = 0; at <= n; ++at) {
+      std::vector<float> logits(n, at == n ? NAN : 0.5f);  // the last: all of them
+      if (at < n) logits[at] = NAN;
+      const Results r = run_float(part_of_logits(logits, 0.5f));
+      EXPECT_TRUE(std::isnan(numbers(r.out, DType::f32)[0])) << at << " of " << n;
+      EXPECT_TRUE(std::isnan(numbers(r.din[0], DType::f32)[0])) << at << " of " << n;
+    }
+}
+
+TEST(Extremes, APartThatIsRuledOutHasAGradientOf0UnlessItsLogHasNone) {
+  const std::vector<float> logits(19, -kInfinity);
+  expect_zeros(run_float(part_of_logits(logits, 0)).din[0], "ruled out");
+  for (const double x : numbers(run_float(part_of_logits(logits, NAN)).din[0], DType::f32))
+    EXPECT_TRUE(std::isnan(x));
+}
+
 TEST(Extremes, LayerNormOfARowOfEqualNumbersIsItsShift) {
   for (const int64_t n : {1, 7, 33, 768})
     for (const float x : {10000.7f, -1.0f / 3, 1e7f, 3e-7f, 123456.7f}) {
