@@ -109,11 +109,13 @@ Status check_apart_from_checkpoints(const std::string& path) {
 // Files of weights that an earlier export left, and which could be read in place of the new ones,
 // and those that a killed export did not complete.
 Status remove_other_weights(const std::string& path, const std::set<std::string>& written) {
+  const auto has_weights = [](std::string_view name) {
+    return is_weights_name(name) || name == kAdapterFile;
+  };
   WEFT_TRY_ASSIGN(const auto names, list_directory(path));
   for (const std::string& name : names) {
-    if (is_weights_name(name) && !written.contains(name))
-      WEFT_TRY(remove_file(join_path(path, name)));
-    if (is_weights_name(replaced_name(name))) remove_abandoned(join_path(path, name));
+    if (has_weights(name) && !written.contains(name)) WEFT_TRY(remove_file(join_path(path, name)));
+    if (has_weights(replaced_name(name))) remove_abandoned(join_path(path, name));
   }
   return {};
 }
@@ -141,10 +143,10 @@ Status write_shards(Exporter& exporter, const std::string& path, uint64_t shard_
   return remove_other_weights(path, written);
 }
 
-// Only what an export has written is replaced: a model may have no other copy. `description`: of
-// the weights in the directory.
-Status check_is_export(const std::string& path, const char* description) {
-  if (!path_exists(path)) return {};
+// Whether the directory has an earlier export. Only what an export has written is replaced: a model
+// may have no other copy. `description`: of the weights in the directory.
+Result<bool> has_export(const std::string& path, const char* description) {
+  if (!path_exists(path)) return false;
   WEFT_TRY_ASSIGN(const auto names, list_directory(path));
   const auto refuse = [&path](const std::string& name) {
     return Status(Code::invalid, cat(join_path(path, name),
@@ -166,16 +168,25 @@ Status check_is_export(const std::string& path, const char* description) {
     if (writer == metadata.end() || writer->second != kWeft) return refuse(name);
     is_export = true;
   }
-  if (is_export || !is_file(description)) return {};
+  if (is_export || !is_file(description)) return is_export;
   return refuse(description);
 }
 
-// Until all is written, a directory has no description: new weights with an old one would be
-// another model.
-Status remove_description(const std::string& config) {
-  if (!path_exists(config)) return {};
-  WEFT_TRY(place_for_file(config).status());
-  return remove_file(config);
+// Makes the directory, which has neither checkpoints nor the model of another program. Until all is
+// written, it has no description: new weights with an old one would be another model. The small
+// files of an earlier export that `source` lacks are removed, too.
+Status begin_directory(const std::string& path, const char* description,
+                       const std::string& source) {
+  WEFT_TRY(check_apart_from_checkpoints(path));
+  WEFT_TRY_ASSIGN(const bool replaces, has_export(path, description));
+  WEFT_TRY(make_directory(path, true));
+  for (const char* name : {kModelConfigFile, kAdapterConfigFile}) {
+    const std::string config = join_path(path, name);
+    if (!path_exists(config)) continue;
+    WEFT_TRY(place_for_file(config).status());
+    if (replaces) WEFT_TRY(remove_file(config));
+  }
+  return replaces ? remove_other_source(source, path) : Status();
 }
 
 Result<Exporter> exporter_of(Checkpoint& from, const ExportOptions& options,
@@ -210,14 +221,12 @@ Status check_only_adapters_trained(const Checkpoint& from) {
 Status write_adapters(Checkpoint& from, const std::string& path, DType dtype,
                       const Preset& preset) {
   WEFT_TRY(check_only_adapters_trained(from));
-  WEFT_TRY(check_apart_from_checkpoints(path));
-  WEFT_TRY(check_is_export(path, kAdapterConfigFile));
-  WEFT_TRY(make_directory(path, true));
-  const std::string config = join_path(path, kAdapterConfigFile);
-  WEFT_TRY(remove_description(config));
+  WEFT_TRY(begin_directory(path, kAdapterConfigFile, ""));
   Exporter exporter(from, dtype, weight_prefix(from.manifest().model), Content::adapters);
   WEFT_TRY(exporter.write(join_path(path, kAdapterFile), exporter.tensors()));
-  return replace_text(config, print_adapter_config(*preset.model, *preset.adapters));
+  WEFT_TRY(remove_other_weights(path, {kAdapterFile}));
+  return replace_text(join_path(path, kAdapterConfigFile),
+                      print_adapter_config(*preset.model, *preset.adapters));
 }
 
 }  // namespace
@@ -245,14 +254,10 @@ Status export_directory(Checkpoint& from, const std::string& path, const ExportO
     WEFT_TRY_ASSIGN(const Preset preset, make_preset(model, {}));
     if (preset.adapters) return write_adapters(from, path, options.dtype, preset);
   }
-  WEFT_TRY(check_apart_from_checkpoints(path));
-  WEFT_TRY(check_is_export(path, kModelConfigFile));
-  WEFT_TRY(make_directory(path, true));
-  const std::string config = join_path(path, kModelConfigFile);
-  WEFT_TRY(remove_description(config));
+  WEFT_TRY(begin_directory(path, kModelConfigFile, source));
   WEFT_TRY(write_shards(exporter, path, options.shard_bytes));
   if (!source.empty()) WEFT_TRY(copy_source(source, path));
-  return replace_text(config, text);
+  return replace_text(join_path(path, kModelConfigFile), text);
 }
 
 }  // namespace weft

@@ -118,6 +118,15 @@ Status copy_source(const std::string& source, const std::string& to) {
   return copy_all(kTokenizerFiles, source, to);
 }
 
+Status remove_other_source(const std::string& source, const std::string& at) {
+  WEFT_TRY_ASSIGN(const auto names, list_directory(at));
+  for (const std::string& name : names) {
+    const bool is_copied = !source.empty() && path_exists(join_path(source, name));
+    if (writes(name) && !is_copied) WEFT_TRY(remove_file(join_path(at, name)));
+  }
+  return {};
+}
+
 Result<std::string> source_config(const std::string& source) {
   const std::string path = join_path(source, kModelConfigFile);
   if (!path_exists(path)) return std::string();

@@ -20,6 +20,8 @@ std::string source_of(const std::string& checkpoint);
 
 // Copies all files except config.json, which describes the weights in its directory.
 Status copy_source(const std::string& source, const std::string& to);
+// Removes the files of another source, which `source` lacks; it may be empty.
+Status remove_other_source(const std::string& source, const std::string& at);
 // The text of that config.json; empty if there is none.
 Result<std::string> source_config(const std::string& source);
 // The tokens that end a text: of generation_config.json, otherwise of config.json.

@@ -141,6 +141,20 @@ class Export(Case):
             self.assertEqual(content(self.path("next/source/tokenizer.json")), tokenizer, begin)
             shutil.rmtree(self.path("next"))
 
+    def test_an_export_has_no_file_of_an_earlier_one(self):
+        self.train(self.source, *STEPS, "--checkpoint", self.path("ck"))
+        self.train(LLAMA, *STEPS, "--checkpoint", self.path("bare"))
+        self.train(LLAMA, *STEPS, "--train", "lora", "--checkpoint", self.path("lora"))
+        self.write(self.path("out", "tokenizer.json"), b"{}")
+        whole, adapters = ["config.json", SINGLE], ["adapter_config.json", "adapter_model.safetensors"]
+        self.assertEqual(self.export(checkpoints="bare"), [*whole, "tokenizer.json"])   # of the user: no export was there
+        self.assertEqual(self.export(), sorted([*whole, *self.files]))
+        self.write(self.path("out", "notes"), b"")
+        self.assertEqual(self.export(checkpoints="bare"), [*whole, "notes"])
+        self.export()
+        self.assertEqual(self.export(checkpoints="lora"), [*adapters, "notes"])
+        self.assertEqual(self.export(), sorted([*whole, "notes", *self.files]))
+
     def test_shards_have_an_index_and_the_same_weights(self):
         digest = self.train(self.source, *STEPS, "--checkpoint", self.path("ck"))[1]["digest"]
         self.export()
