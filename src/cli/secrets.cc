@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "cli/console.h"
 #include "cli/files.h"
 #include "cli/signals.h"
 
@@ -76,7 +77,7 @@ bool is_complete(int file) {
 Outcome read_only_line(int file, const std::string& path, std::string& line) {
   if (is_open_to_others(file))
     return {kBadInput, "'" + path + "' can be read by other users: expected mode 600",
-            "change it: chmod 600 " + path};
+            "change it: chmod 600 " + shell_word(path)};
   CLI_TRY(read_all(file, path, line));
   if (!line.empty() && line.back() == '\n') line.pop_back();
   if (line.empty() || line.find('\n') != std::string::npos)

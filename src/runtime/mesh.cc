@@ -9,6 +9,13 @@ namespace {
 constexpr std::string_view kTcp = "tcp://";
 // For saving, and for this process's own connections, while unknown clients may connect.
 constexpr int kHeld = 16;
+
+Status check_keys(const MeshOptions& options) {
+  if (!options.insecure || (!options.key && options.allowed.empty())) return {};
+  return Status(Code::invalid,
+                "keys cannot be checked without encryption; remove the keys, or --insecure "
+                "(WEFT_MESH_INSECURE)");
+}
 }  // namespace
 
 Result<std::unique_ptr<Mesh>> Mesh::listen(const MeshOptions& options) {
@@ -26,10 +33,7 @@ Result<std::unique_ptr<Mesh>> Mesh::join(const MeshOptions& options) {
 }
 
 Status Mesh::make_keys() {
-  if (options_.insecure && (options_.key || !options_.allowed.empty()))
-    return Status(Code::invalid,
-                  "keys cannot be checked without encryption (WEFT_MESH_INSECURE); remove "
-                  "the flag or the keys");
+  WEFT_TRY(check_keys(options_));
   if (options_.insecure || !options_.endpoint.starts_with(kTcp)) return {};
   WEFT_TRY_ASSIGN(own_, options_.key ? KeyPair::of(*options_.key) : KeyPair::make());
   WEFT_TRY_ASSIGN(candidate_, KeyPair::make());
@@ -37,6 +41,7 @@ Status Mesh::make_keys() {
 }
 
 Status Mesh::take_keys() {
+  WEFT_TRY(check_keys(options_));
   WEFT_TRY_ASSIGN(zero_, parse_join(options_.endpoint));
   wipe(options_.endpoint);
   options_.endpoint = zero_.endpoint;

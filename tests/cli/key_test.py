@@ -39,7 +39,10 @@ class Keys(Case):
         self.assertEqual(run("key", path).stdout, made.stdout)
         with open(path, encoding="utf-8") as file:
             self.assertNotIn(made.stdout.strip(), file.read())
-        os.chmod(path, 0o640)
+        os.rename(path, self.path("its key"))
+        os.chmod(self.path("its key"), 0o640)
+        self.fails(3, f"change it: chmod 600 '{self.path('its key')}'\n", "key", self.path("its key"))
+        os.rename(self.path("its key"), path)
         self.fails(3, "can be read by other users: expected mode 600", "key", path)
         self.fails(3, "can be read by other users", "worker", "--join", "tcp://127.0.0.1:1", "--key", path)
         with open(self.path("none"), "w", encoding="utf-8", opener=lambda p, f: os.open(p, f, 0o600)) as file:
@@ -113,6 +116,12 @@ class Keys(Case):
         self.assertIn("nothing is encrypted (--insecure)", said)
         endpoint = said.split("--join ")[1].split()[0].strip("'")
         self.assertIn("nothing is encrypted (--insecure)", self.joins(process, "--join", endpoint, "--insecure").stderr)
+
+    def test_a_key_requires_encryption(self):
+        run("key", self.path("key"))
+        fault = "keys cannot be checked without encryption; remove the keys, or --insecure"
+        for command in TRAIN, ["worker", "--join", "tcp://127.0.0.1:1"]:
+            self.fails(3, fault, *command, "--key", self.path("key"), "--insecure")
 
 
 if __name__ == "__main__":
