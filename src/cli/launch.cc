@@ -70,8 +70,13 @@ Outcome check_launch(const LaunchOptions& o) {
     if (given && (o.in_process || o.threads == 0))
       return not_combined(o.in_process ? "--in-process" : "--threads 0",
                           std::string(name) + ": all ranks run in this process");
-  if (!o.join_file.empty() && !o.external && o.launcher.empty())
-    return {kUsage, "--join-file requires --external or --launcher: no other process joins", ""};
+  const std::pair<const char*, bool> of_joining[] = {{"--join-file", !o.join_file.empty()},
+                                                     {"--key", !o.key.empty()},
+                                                     {"--allow", !o.allow.empty()}};
+  for (const auto& [name, given] : of_joining)
+    if (given && !o.external && o.launcher.empty())
+      return {kUsage,
+              std::string(name) + " requires --external or --launcher: no other process joins", ""};
   CLI_TRY(check_restarts(o));
   // The ranks of this machine listen at the address of rank 0, which ranks of other machines must
   // be able to reach.

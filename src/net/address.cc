@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -108,7 +109,7 @@ std::string default_directory() {
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
     const char* const value = std::getenv(name);
     if (value != nullptr && value[0] == '/' && is_directory(value) &&
-        access(value, W_OK | X_OK) == 0 &&
+        access(value, W_OK | X_OK) == 0 && !std::strchr(value, '\n') &&
         std::string_view(value).size() + kOwn.size() + std::string_view("/socket").size() <=
             kLongestPath)
       return value;

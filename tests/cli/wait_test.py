@@ -153,8 +153,9 @@ class Waiting(Case):
 
     def test_sockets_are_made_where_that_is_possible(self):
         for name in ("XDG_RUNTIME_DIR", "TMPDIR"):
-            for value in (self.path("none"), self.path("x" * 120)):
-                os.makedirs(self.path("x" * 120), exist_ok=True)
+            for value in (self.path("none"), self.path("x" * 120), self.path("two\nlines")):
+                if value != self.path("none"):
+                    os.makedirs(value, exist_ok=True)
                 done = run("train", TINY, *DRAWN, "--ranks", 2, "--steps", 1, env={**self.environment, name: value})
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertFalse(os.path.exists(self.path("none")))
@@ -167,6 +168,8 @@ class Waiting(Case):
         self.fails(2, "expected one address of this machine", "train", TINY, *DRAWN, "--ranks", 3, "--external", 1, "--listen", "tcp://0.0.0.0:0", "--insecure")
         self.fails(2, "--in-process cannot be combined with --external", "train", TINY, *DRAWN, "--ranks", 2, "--external", 1, "--in-process")
         self.fails(2, "--in-process cannot be combined with --key", "train", TINY, *DRAWN, "--ranks", 2, "--key", "nosuch", "--in-process")
+        for option in "--key", "--allow", "--join-file":
+            self.fails(2, f"{option} requires --external or --launcher", "train", "mlp:width=16", option, "nosuch")
         self.fails(2, "--threads 0 cannot be combined with --listen", "train", TINY, *DRAWN, "--ranks", 2, "--listen", "tcp://127.0.0.1:0", "--threads", 0)
 
     def test_no_threads_is_one_process(self):
