@@ -1,5 +1,6 @@
 #include "cli/console.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,16 @@ bool has_hung_up() { return isatty(STDOUT_FILENO) == 0 && errno == EIO; }
 bool is_terminal() {
   const char* term = std::getenv("TERM");
   return isatty(STDERR_FILENO) == 1 && term && std::string_view(term) != "dumb";
+}
+
+// The begin of a line that does not fill a row of the terminal: only one row can be rewritten.
+std::string fitting(std::string line) {
+  winsize size = {};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return line;
+  size_t at = 0;
+  for (int columns = 1; columns < size.ws_col && at < line.size(); ++columns)
+    at += character_bytes(std::string_view(line).substr(at));
+  return line.substr(0, at);
 }
 
 }  // namespace
@@ -85,7 +96,8 @@ void Progress::show(std::string_view line) {
   any_ = true;
   last_ = now;
   shown_ = terminal_;
-  write_all(STDERR_FILENO, terminal_ ? "\r" + printable(line) + "\x1b[K" : printable(line) + "\n");
+  const std::string text = printable(line);
+  write_all(STDERR_FILENO, terminal_ ? "\r" + fitting(text) + "\x1b[K" : text + "\n");
 }
 
 void Progress::note(std::string_view line) {

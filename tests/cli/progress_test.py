@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """What weft train says before the first step, during a long step, and when it is asked to stop."""
+import fcntl
 import os
 import pty
 import re
 import signal
+import struct
 import subprocess
+import termios
 import unittest
 
 from weft import Case, DRAWN, TINY, TINY_STEP, WEFT, lines, run, until
@@ -16,8 +19,9 @@ LONG_STEP = ["train", TINY, *DRAWN, "--micro-batches", "20000", "--micro-batch-s
 class Terminal:
     """A process whose standard error is a terminal."""
 
-    def __init__(self, case, *args):
+    def __init__(self, case, *args, columns=0):
         self.main, side = pty.openpty()
+        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.process = subprocess.Popen([WEFT, *map(str, args)], stdout=subprocess.DEVNULL, stderr=side, env={**os.environ, "TERM": "xterm"})
         os.close(side)
         case.addCleanup(os.close, self.main)
@@ -84,6 +88,14 @@ class Progress(Case):
         terminal.until(rb"weft: train: finishing step 1(, about [^;]+)?; \^C again stops now")
         terminal.process.send_signal(signal.SIGINT)
         self.assertEqual(terminal.process.wait(timeout=60), 130)
+
+    def test_a_line_of_progress_is_within_a_row_of_the_terminal(self):
+        terminal = Terminal(self, *LONG_STEP, columns=23)
+        seen = terminal.until(rb"step 1/3  [1-9]\d*/20000.*\x1b\[K")
+        shown = re.findall(rb"\r([^\r\n\x1b]+)\x1b\[K", seen)
+        terminal.process.kill()
+        terminal.process.wait(timeout=60)
+        self.assertEqual({len(line) for line in shown}, {22}, shown)
 
     def test_an_interrupt_before_the_first_step_is_answered(self):
         process = self.start("train", "mlp:layers=8,width=2048", "--steps", 1, "--in-process")
