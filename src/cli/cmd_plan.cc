@@ -24,6 +24,7 @@ void print_schedules(bool json) {
   weft_schedule_info info = sized<weft_schedule_info>();
   std::vector<JsonObject> rows;
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i) {
+    if (info.forward_only) continue;  // --schedule does not accept it
     if (!json) print_format("%-15s %s", info.name, info.about);
     rows.push_back(JsonObject()
                        .add("schedule", info.name)

@@ -226,6 +226,7 @@ class Plan(Case):
         text = run("plan", "--schedules").stdout.splitlines()
         self.assertEqual([row.split()[0] for row in text], [row["schedule"] for row in rows])
         by_name = {row["schedule"]: row for row in rows}
+        self.assertNotIn("forward", by_name)   # it is no value of --schedule
         self.assertEqual((by_name["zb-v"]["chunks"], by_name["interleaved"]["chunks"], by_name["pipedream"]["asynchronous"]), (2, 0, True))
         self.assertIn(by_name["gpipe"]["about"], text[0])
 
