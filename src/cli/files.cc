@@ -250,11 +250,11 @@ Outcome JsonLog::open(const std::string& path, bool append) {
 }
 
 void JsonLog::add(const JsonObject& object) {
-  if (file_.is_open()) (file_ << object.text() << '\n').flush();
+  if (!file_.is_open() || !file_) return;
+  errno = 0;
+  if (!(file_ << object.text() << '\n').flush()) error_ = errno;
 }
 
-Outcome JsonLog::failure() const {
-  return file_ ? Outcome() : Outcome{kFailed, path_ + ": the log cannot be written", ""};
-}
+Outcome JsonLog::failure() const { return file_ ? Outcome() : cannot_write(path_, error_); }
 
 }  // namespace weft::cli

@@ -46,6 +46,7 @@ class JsonLog {
  private:
   std::string path_;
   std::ofstream file_;
+  int error_ = 0;  // of the first line that was not written
 };
 
 }  // namespace weft::cli

@@ -36,6 +36,9 @@ Outcome open_files(const DataOptions& options, const weft_preset_info& model,
   config.width = model.tokens ? 0 : model.width;
   config.end_token = options.end_token;
   config.packed = options.has_json();
+  std::error_code ignored;
+  if (!options.tokenizer.empty() && !std::filesystem::exists(options.tokenizer, ignored))
+    return {kBadInput, options.tokenizer + ": does not exist", ""};  // also if it is not read
   TokenizerPtr tokenizer;
   if (model.tokens && !options.tokenizer.empty() &&
       (is_text(config.path) || is_text(config.eval_path)))

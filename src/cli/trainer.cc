@@ -38,6 +38,12 @@ Outcome check_files(const TrainOptions& o) {
                         {"--allow", o.launch.allow}});
 }
 
+// An output that cannot be written before the work begins is a wrong input.
+Outcome before_the_work(Outcome outcome) {
+  if (outcome.exit == kFailed) outcome.exit = kBadInput;
+  return outcome;
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainOptions& options,
@@ -61,7 +67,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   CLI_TRY(load(resumed != nullptr));
   weft_error err = sized<weft_error>();
-  CLI_TRY(save_trace());  // an empty one, so that a failure is known now
+  CLI_TRY(before_the_work(save_trace()));  // an empty one, so that a failure is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
   return keep_source();
 }
@@ -78,7 +84,8 @@ Outcome Trainer::announce() {
   CLI_TRY(facts.predict());
   report_ = std::make_unique<Report>(ReportOptions{options_.json, options_.quiet, options_.steps,
                                                    facts.unit(), facts.submission_seconds()});
-  if (!options_.log.empty()) CLI_TRY(report_->log_to(options_.log, options_.adds_to_log));
+  if (!options_.log.empty())
+    CLI_TRY(before_the_work(report_->log_to(options_.log, options_.adds_to_log)));
   report_->run(run_line(facts), run_json(facts, step_, options_.steps));
   if (options_.quiet) return {};
   if (step_ < options_.steps)

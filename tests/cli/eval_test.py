@@ -135,6 +135,8 @@ class Eval(Case):
         self.fails(3, "none: cannot open", "eval", self.path("none"), "--data", self.ids)
         self.fails(3, "1 of its 1 tokens are for evaluation, expected at least 2", "eval", LLAMA, "--data", self.write("one.u16", [3]))
         self.fails(3, "token 1 is 37, expected 0 to 36", "eval", LLAMA, "--data", self.write("far.u16", [3, 37]))
+        self.fails(3, "no-tokenizer: does not exist", "eval", LLAMA, "--data", self.ids, "--tokenizer", "no-tokenizer")
+        self.fails(3, "no-tokenizer: does not exist", "train", TINY, "--data", self.ids, "--tokenizer", "no-tokenizer", "--in-process")
         self.fails(3, "none.u16: cannot open", "eval", LLAMA, "--data", self.path("none.u16"))
         self.fails(2, "which requires --data FILE", "train", TINY, "--data", "synthetic", "--eval", self.ids, "--steps", 1)
         self.train("mlp:layers=2,width=4", "--steps", 0, "--checkpoint", self.path("mlp"))

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Help, errors and exit statuses of the command."""
 import os
+import subprocess
 import unittest
 
-from weft import Case, DRAWN, TINY, run
+from weft import Case, DRAWN, TINY, WEFT, run
 
 COMMANDS = ["train", "generate", "plan", "inspect", "export", "version"]
 
@@ -178,6 +179,12 @@ class Usage(Case):
         self.fails(3, f"cannot write into '{self.path('none')}': no such file or directory", *long, "--log", self.path("none", "log"))
         for option in ("--save", "--trace", "--write-schedule"):
             self.fails(3, f"cannot write into '{self.path('none')}'", "plan", TINY, option, self.path("none", "file"))
+
+    def test_a_trace_that_cannot_be_written_before_the_first_step_is_a_wrong_input(self):
+        command = [WEFT, "train", TINY, *DRAWN, "--in-process", "-q", "--steps", "100000000", "--trace", self.path("trace.json")]
+        done = subprocess.run(["sh", "-c", 'ulimit -f 0; trap "" XFSZ; exec "$@"', "sh", *command], capture_output=True, text=True, check=False, timeout=120)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("file too large", done.stderr)
 
     @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
     def test_a_place_that_may_not_be_written_is_told_before_the_work(self):
