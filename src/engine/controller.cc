@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/text.h"
@@ -264,8 +265,9 @@ void Controller::finish_if_over(Running& running, ControllerEffects& effects) {
 }
 
 void Controller::measure_idle(const Running& running) {
-  int64_t begin = running.times[0].begin, end = running.times[0].end;
+  int64_t begin = std::numeric_limits<int64_t>::max(), end = std::numeric_limits<int64_t>::min();
   for (const RankTimes& t : running.times) {
+    if (t.end <= t.begin) continue;  // the rank had no action
     begin = std::min(begin, t.begin);
     end = std::max(end, t.end);
   }

@@ -106,6 +106,22 @@ TEST_P(RunTest, ALongerEventIsFilledAsFarAsItIsKnown) {
   EXPECT_EQ(newer.tail, 77u);
 }
 
+TEST_P(RunTest, AReplicaWithoutAMicroBatchIsIdleAndTheOtherIsNot) {
+  const weft_axis axis = {"data", 2, 0};
+  weft_plan_config config = plan_config(2, 2);
+  config.axes = &axis;
+  config.n_axes = 1;
+  const RunPtr run = start(small_model(), config);
+  const TensorPtr some = noise({2, 6}, 1), expected = noise({2, 3}, 2);
+  ASSERT_EQ(submit(run, {some.get(), expected.get()}, WEFT_EVAL, 0), WEFT_OK);
+  weft_event event = sized<weft_event>();
+  do ASSERT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
+  while (event.kind == WEFT_EVENT_MICRO_BATCH);
+  ASSERT_EQ(event.n_ranks, 2u);
+  EXPECT_LT(event.idle_by_rank[0], 0.999);  // nearly 1 if the time were that since the system began
+  EXPECT_EQ(event.idle_by_rank[1], 1);
+}
+
 TEST_P(RunTest, EachStepHasItsMicroBatchesAndOneFinalEvent) {
   const RunPtr run = start(small_model(), plan_config(2));
   for (uint64_t tag : {30, 20, 10}) ASSERT_EQ(submit(run, batch, WEFT_TRAIN, tag), WEFT_OK);
