@@ -9,9 +9,10 @@ namespace weft {
 
 namespace {
 
-// Larger than any rank, stage or micro-batch, and than any time that a rank can have waited.
+// Larger than any rank, stage or micro-batch, and than any time that a rank can have waited. The
+// most milliseconds also fit into an int64_t as nanoseconds.
 constexpr int32_t kMostRank = kNobody, kMostStage = 1 << 16, kMostMicroBatch = 1 << 30;
-constexpr int64_t kMostTime = int64_t{1} << 48;
+constexpr int64_t kMostTime = int64_t{1} << 43;
 
 void write(ByteWriter& out, const Activity& a) {
   out.number(a.state).number(a.job).number(a.awaited).number(a.mode);

@@ -212,6 +212,7 @@ TEST(Payload, ValuesThatNoOriginHasAreRefused) {
     return !decode_origin(encode_origin(origin)).ok();
   };
   EXPECT_TRUE(refused([](Origin& o) { o.rank = -2; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.heard_ms = INT64_MAX / 1000000 + 1; }));
   EXPECT_TRUE(refused([](Origin& o) { o.rank = kNobody + 1; }));
   EXPECT_TRUE(refused([](Origin& o) { o.other = -2; }));
   EXPECT_TRUE(refused([](Origin& o) { o.other = kNobody + 1; }));
