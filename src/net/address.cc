@@ -122,6 +122,19 @@ Status too_long(const std::string& endpoint, const std::string& path) {
                              "' has ", path.size()));
 }
 
+// "tcp://127.0.0.1:4000", "tcp://[fe80::1%eth0]:4000".
+std::string numeric_endpoint(const sockaddr_storage& address, socklen_t size) {
+  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
+  getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port,
+              sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+  const bool v6 = address.ss_family == AF_INET6;
+  return cat(kTcp, v6 ? "[" : "", host, v6 ? "]:" : ":", port);
+}
+
+std::string_view port_of(const std::string& endpoint) {
+  return std::string_view(endpoint).substr(endpoint.rfind(':') + 1);
+}
+
 }  // namespace
 
 Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
@@ -134,26 +147,25 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_family = star || local ? AF_INET : AF_UNSPEC;
-  hints.ai_flags = star ? AI_PASSIVE : 0;
-  if (const int error = getaddrinfo(star || local ? nullptr : to.host.c_str(), "0", &hints, &list);
+  hints.ai_flags = (star ? AI_PASSIVE : 0) | AI_NUMERICSERV;
+  if (const int error = getaddrinfo(star || local ? nullptr : to.host.c_str(), cat(to.port).c_str(),
+                                    &hints, &list);
       error != 0)
     return Status(Code::not_found, cat("'", endpoint, "': host '", to.host,
                                        "' cannot be resolved: ", gai_strerror(error)));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
-  char text[INET6_ADDRSTRLEN] = "";
-  if (list->ai_family == AF_INET6) {
-    const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(list->ai_addr)->sin6_addr;
-    inet_ntop(AF_INET6, &address, text, sizeof text);
-    out.v6 = true;
+  std::memcpy(&out.address, list->ai_addr, list->ai_addrlen);
+  out.size = list->ai_addrlen;
+  out.zmq = numeric_endpoint(out.address, out.size);
+  out.v6 = list->ai_family == AF_INET6;
+  if (out.v6) {
+    const in6_addr& address = reinterpret_cast<const sockaddr_in6&>(out.address).sin6_addr;
     out.loopback = IN6_IS_ADDR_LOOPBACK(&address);
     out.any = IN6_IS_ADDR_UNSPECIFIED(&address);
-    out.zmq = cat("tcp://[", text, "]:", to.port);
   } else {
-    const in_addr& address = reinterpret_cast<const sockaddr_in*>(list->ai_addr)->sin_addr;
-    inet_ntop(AF_INET, &address, text, sizeof text);
+    const in_addr& address = reinterpret_cast<const sockaddr_in&>(out.address).sin_addr;
     out.loopback = ntohl(address.s_addr) >> 24 == 127;
     out.any = address.s_addr == htonl(INADDR_ANY);
-    out.zmq = cat("tcp://", text, ":", to.port);
   }
   return out;
 }
@@ -164,36 +176,18 @@ Result<std::string> tcp_listening_endpoint(const std::string& endpoint) {
   const bool named = endpoint != to.zmq && !endpoint.starts_with("tcp://localhost:");
   if (to.loopback && named) return std::string("tcp://*:0");
   // A connected datagram socket has a local address but has sent nothing.
-  const int probe = socket(to.v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const int probe = socket(to.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (probe < 0) return system_failure(cat("'", endpoint, "'"), errno);
-  sockaddr_storage there{}, here{};
-  socklen_t length = sizeof here;
-  if (to.v6) {
-    auto& v6 = reinterpret_cast<sockaddr_in6&>(there);
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(9);
-    const std::string host = to.zmq.substr(7, to.zmq.rfind(']') - 7);
-    inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr);
-  } else {
-    auto& v4 = reinterpret_cast<sockaddr_in&>(there);
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(9);
-    const std::string host = to.zmq.substr(6, to.zmq.rfind(':') - 6);
-    inet_pton(AF_INET, host.c_str(), &v4.sin_addr);
-  }
-  const bool known = connect(probe, reinterpret_cast<const sockaddr*>(&there),
-                             to.v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)) == 0 &&
-                     getsockname(probe, reinterpret_cast<sockaddr*>(&here), &length) == 0;
+  sockaddr_storage here{};
+  socklen_t size = sizeof here;
+  const bool known = connect(probe, reinterpret_cast<const sockaddr*>(&to.address), to.size) == 0 &&
+                     getsockname(probe, reinterpret_cast<sockaddr*>(&here), &size) == 0;
   const int error = errno;
   close(probe);
   if (!known) return system_failure(cat("'", endpoint, "': there is no route to it"), error);
-  char text[INET6_ADDRSTRLEN] = "";
-  if (to.v6) {
-    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(here).sin6_addr, text, sizeof text);
-    return cat("tcp://[", text, "]:0");
-  }
-  inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(here).sin_addr, text, sizeof text);
-  return cat("tcp://", text, ":0");
+  std::string out = numeric_endpoint(here, size);
+  out.resize(out.size() - port_of(out).size());
+  return out + '0';
 }
 
 std::string peer_of(int descriptor, const std::string& bound) {
@@ -203,22 +197,12 @@ std::string peer_of(int descriptor, const std::string& bound) {
       getpeername(descriptor, reinterpret_cast<sockaddr*>(&there), &there_size) != 0 ||
       here.ss_family != there.ss_family)
     return "";
-  char text[INET6_ADDRSTRLEN] = "";
   switch (here.ss_family) {
-    case AF_INET: {
-      if (!bound.ends_with(cat(":", ntohs(reinterpret_cast<const sockaddr_in&>(here).sin_port))))
-        return "";
-      const auto& v4 = reinterpret_cast<const sockaddr_in&>(there);
-      inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
-      return cat("tcp://", text, ":", ntohs(v4.sin_port));
-    }
-    case AF_INET6: {
-      if (!bound.ends_with(cat(":", ntohs(reinterpret_cast<const sockaddr_in6&>(here).sin6_port))))
-        return "";
-      const auto& v6 = reinterpret_cast<const sockaddr_in6&>(there);
-      inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
-      return cat("tcp://[", text, "]:", ntohs(v6.sin6_port));
-    }
+    case AF_INET:
+    case AF_INET6:
+      return port_of(bound) == port_of(numeric_endpoint(here, here_size))
+                 ? numeric_endpoint(there, there_size)
+                 : "";
     case AF_UNIX: {
       ucred who{};
       socklen_t size = sizeof who;

@@ -2,6 +2,8 @@
 // are late, on another thread, or missing.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <string>
 
 #include "base/result.h"
@@ -10,7 +12,9 @@ namespace weft {
 
 // "tcp://HOST:PORT", resolved. The texts of errors name the endpoint.
 struct TcpAddress {
-  std::string zmq;  // "tcp://127.0.0.1:4000", "tcp://[::1]:4000"
+  std::string zmq;  // "tcp://127.0.0.1:4000", "tcp://[fe80::1%eth0]:4000"
+  sockaddr_storage address = {};
+  socklen_t size = 0;
   bool loopback = false;
   bool any = false;  // every interface of the machine ("*", 0.0.0.0, ::)
   bool v6 = false;

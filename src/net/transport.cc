@@ -122,10 +122,11 @@ class IpcTransport final : public ZmqTransport {
                     Router::make(group_, "ipc://" + path, false, nullptr, std::move(place),
                                  std::move(accepted), std::move(refused)));
     router->serve_own_user(security_.shared_memory);
+    std::unique_ptr<Listener> listener =
+        std::make_unique<RouterListener>(std::move(router), "ipc://" + path);
     if (chmod(path.c_str(), 0600) != 0)  // also in a directory of another user
       return system_failure(cat("'", path, "': cannot be closed to other users"), errno);
-    return std::unique_ptr<Listener>(
-        std::make_unique<RouterListener>(std::move(router), "ipc://" + path));
+    return listener;
   }
 
   Result<std::unique_ptr<Connection>> dial(const std::string& endpoint, const DialKeys*) override {

@@ -1,18 +1,30 @@
 // Invalid endpoints, and peers that are not weft: each is refused with a readable error, or does
 // not affect healthy peers.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "base/text.h"
 #include "zmq_peer.h"
+
+static bool chmod_fails = false;
+
+extern "C" int chmod(const char* path, mode_t mode) noexcept {
+  if (!chmod_fails) return fchmodat(AT_FDCWD, path, mode, 0);
+  errno = EPERM;
+  return -1;
+}
 
 namespace weft::test {
 namespace {
@@ -65,6 +77,46 @@ TEST(Endpoint, TheNetworkIsListenedAtByName) {
       << net.listener->endpoint();
   EXPECT_EQ(listen_error("tcp://*:0"), "listens");
   EXPECT_EQ(listen_error("tcp://localhost:0"), "listens");
+}
+
+TEST(Endpoint, ALinkLocalAddressKeepsItsInterface) {
+  EXPECT_EQ(resolve("tcp://[fe80::1%lo]:4000").take(), "tcp://[fe80::1%lo]:4000");
+  EXPECT_EQ(resolve("tcp://[fe80:0::1%1]:4000").take(), "tcp://[fe80::1%lo]:4000");
+}
+
+TEST(Endpoint, ALinkLocalAddressIsListenedAtAndDialed) {
+  ifaddrs* list = nullptr;
+  ASSERT_EQ(getifaddrs(&list), 0);
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  std::string host;
+  for (const ifaddrs* at = list; at && host.empty(); at = at->ifa_next) {
+    if (!at->ifa_addr || at->ifa_addr->sa_family != AF_INET6) continue;
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(*at->ifa_addr);
+    char text[INET6_ADDRSTRLEN] = "";
+    if (IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr))
+      host = cat(inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text), "%", at->ifa_name);
+  }
+  if (host.empty()) GTEST_SKIP() << "no interface has a link-local address";
+  Net net("tcp://");
+  ASSERT_EQ(net.listen(cat("tcp://[", host, "]:0")).text(), "");
+  const auto end = net.dial(net.listener->endpoint());
+  ASSERT_TRUE(net.until([&] { return end->times_connected == 1 && net.accepted.size() == 1; }));
+  EXPECT_HAS(net.accepted[0]->connection->peer(), host);
+  EXPECT_EQ(net.transport->listening_endpoint(net.listener->endpoint()).take(),
+            cat("tcp://[", host, "]:0"));
+}
+
+TEST(Endpoint, IpcIsNotListenedAtIfOthersCouldDialIt) {
+  std::string directory = "/tmp/weft-open-XXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const std::string endpoint = cat("ipc://", directory, "/socket");
+  Net net("ipc://");
+  chmod_fails = true;
+  EXPECT_HAS(net.listen(endpoint).text(), "cannot be closed to other users");
+  chmod_fails = false;
+  EXPECT_EQ(net.listen(endpoint).text(), "");  // the first listener is gone
+  net.listener.reset();
+  EXPECT_EQ(rmdir(directory.c_str()), 0);
 }
 
 TEST(Endpoint, IpcFormsThatCannotBe) {
