@@ -75,7 +75,7 @@ bool Zap::read_request() {
     return true;
   }
   held_.push_back(std::move(request));
-  timer_.start(kHoldMs);
+  if (held_.size() == 1) timer_.start(kHoldMs);
   return true;
 }
 

@@ -148,6 +148,16 @@ TEST_F(Keys, WhoseKeyIsNotKnownForLongTriesAgain) {
   EXPECT_TRUE(net_.refused.empty()) << net_.refused[0].second;
 }
 
+TEST_F(Keys, WhoseKeyIsNotKnownIsAnsweredInTimeAlthoughOthersCome) {
+  net_.transport->admit({test_keys().public_key}, true);
+  std::vector<std::unique_ptr<End>> early;
+  for (int i = 0; i < 7; ++i) {
+    early.push_back(net_.dial(endpoint(), test_keys().public_key, stranger_));
+    net_.until([] { return false; }, 400);  // less than a request is held
+  }
+  EXPECT_TRUE(net_.refused.empty()) << net_.refused[0].second;  // after 2 s without an answer
+}
+
 TEST_F(Keys, NobodyIsAdmittedAnyMoreWhenOthersAre) {
   net_.transport->admit({stranger_.public_key}, false);
   auto late = net_.dial(endpoint());
