@@ -837,9 +837,9 @@ typedef struct weft_mesh_config {
   const char *listen;         /**< join: where other ranks reach this process; NULL: an address on the route to rank 0. Default: NULL. */
   int32_t rank;               /**< join: the requested rank, 1 or more, or WEFT_ANY_RANK. Default: WEFT_ANY_RANK. */
   uint32_t reserved;          /**< 0 */
-  int64_t join_timeout_ns;    /**< time until all ranks have joined; at least 1000000 (1 ms). Default: 60000000000 (60 s). */
+  int64_t join_timeout_ns;    /**< time until all ranks have joined; 1000000 (1 ms) to 4294967295000000. Default: 60000000000 (60 s). */
   int64_t peer_timeout_ns;    /**< listen: a rank that sends no frame for this time is lost, on every rank; join: the same until the value
-                                   of rank 0 is known. At least 1000000000 (1 s). Default: 5000000000 (5 s). */
+                                   of rank 0 is known. 1000000000 (1 s) to 4294967295000000. Default: 5000000000 (5 s). */
   const char *key;            /**< tcp: secret key of this process. listen: other processes know rank 0 by it; NULL: a new key for this
                                    mesh. join: rank 0 permits this process by it, if `endpoint` has only the public key of rank 0; or has
                                    no key, and rank 0 has the same key. Default: NULL. */

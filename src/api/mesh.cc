@@ -9,11 +9,12 @@ using namespace weft::api;
 
 namespace {
 
-// In milliseconds, rounded up.
+// In milliseconds, rounded up. Ranks send it to each other as a uint32_t.
 Result<int64_t> timeout_of(const char* field, int64_t ns, int64_t least_ms) {
-  if (ns < least_ms * kMillisecond)
-    return Status(Code::invalid, cat("weft_mesh_config.", field, " is ", ns, ", expected at least ",
-                                     least_ms * kMillisecond));
+  constexpr int64_t kMost = int64_t{UINT32_MAX} * kMillisecond;
+  if (ns < least_ms * kMillisecond || ns > kMost)
+    return Status(Code::invalid, cat("weft_mesh_config.", field, " is ", ns, ", expected ",
+                                     least_ms * kMillisecond, " to ", kMost));
   return ns / kMillisecond + (ns % kMillisecond != 0);
 }
 

@@ -187,14 +187,28 @@ TEST(Mesh, WhereNobodyCanListenIsNamed) {
   }
 }
 
-TEST(Mesh, APeerTimeoutOfLessThanASecondIsRefused) {
+TEST(Mesh, ATimeoutThatIsOutOfRangeIsRefused) {
+  constexpr int64_t kMost = 4294967295000000;
+  const struct {
+    int64_t join, peer;
+    const char* text;
+  } cases[] = {
+      {999999, 1000000000, "join_timeout_ns is 999999, expected 1000000 to"},
+      {kMost + 1, 1000000000, "join_timeout_ns is 4294967295000001, expected 1000000 to"},
+      {1000000, 999000000, "peer_timeout_ns is 999000000, expected 1000000000 to 4294967295000000"},
+      {1000000, kMost + 1, "peer_timeout_ns is 4294967295000001, expected 1000000000 to"}};
   weft_mesh_config config = defaults(weft_mesh_config_init);
-  config.peer_timeout_ns = 999000000;
   weft_mesh* mesh = nullptr;
   Error err;
-  expect_error(weft_mesh_listen(&config, &mesh, &err), err, WEFT_EINVAL,
-               {"peer_timeout_ns is 999000000, expected at least 1000000000"});
-  EXPECT_EQ(mesh, nullptr);
+  for (const auto& c : cases) {
+    config.join_timeout_ns = c.join;
+    config.peer_timeout_ns = c.peer;
+    expect_error(weft_mesh_listen(&config, &mesh, &err), err, WEFT_EINVAL, {c.text});
+    EXPECT_EQ(mesh, nullptr);
+  }
+  config.join_timeout_ns = config.peer_timeout_ns = kMost;
+  EXPECT_EQ(weft_mesh_listen(&config, &mesh, &err), WEFT_OK) << err.text;
+  weft_mesh_free(mesh);
 }
 
 TEST(Mesh, AStartThatFailedMayBeTriedAgainWithAnotherPlan) {

@@ -395,10 +395,10 @@ class MeshOptions(TypedDict, total=False):
     rank: int
     """Join: the requested rank, 1 or more, or WEFT_ANY_RANK. Default: WEFT_ANY_RANK."""
     join_timeout_seconds: float
-    """Time until all ranks have joined; at least 1000000 (1 ms). Default: 60000000000 (60 s)."""
+    """Time until all ranks have joined; 1000000 (1 ms) to 4294967295000000. Default: 60000000000 (60 s)."""
     peer_timeout_seconds: float
-    """Listen: a rank that sends no frame for this time is lost, on every rank; join: the same until the value of rank 0 is known. At least
-    1000000000 (1 s). Default: 5000000000 (5 s).
+    """Listen: a rank that sends no frame for this time is lost, on every rank; join: the same until the value of rank 0 is known. 1000000000
+    (1 s) to 4294967295000000. Default: 5000000000 (5 s).
     """
     key: Optional[str]
     """Tcp: secret key of this process. listen: other processes know rank 0 by it; NULL: a new key for this mesh. join: rank 0 permits this

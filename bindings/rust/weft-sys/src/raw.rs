@@ -921,9 +921,9 @@ pub struct weft_mesh_config {
     pub rank: i32,
     /// 0
     pub reserved: u32,
-    /// time until all ranks have joined; at least 1000000 (1 ms). Default: 60000000000 (60 s).
+    /// time until all ranks have joined; 1000000 (1 ms) to 4294967295000000. Default: 60000000000 (60 s).
     pub join_timeout_ns: i64,
-    /// listen: a rank that sends no frame for this time is lost, on every rank; join: the same until the value of rank 0 is known. At least 1000000000 (1 s). Default: 5000000000 (5 s).
+    /// listen: a rank that sends no frame for this time is lost, on every rank; join: the same until the value of rank 0 is known. 1000000000 (1 s) to 4294967295000000. Default: 5000000000 (5 s).
     pub peer_timeout_ns: i64,
     /// tcp: secret key of this process. listen: other processes know rank 0 by it; NULL: a new key for this mesh. join: rank 0 permits this process by it, if `endpoint` has only the public key of rank 0; or has no key, and rank 0 has the same key. Default: NULL.
     pub key: *const c_char,
