@@ -142,7 +142,7 @@ func (g *Generator) Remove(sequence uint64) error {
 }
 
 // Poll waits for the next token, at most for that time; a negative time is no limit. The second result is false if the time has passed or the
-// generator has no sequence. EDATA: a logit is NaN, and Token.Sequence has ended; the others continue.
+// generator has no sequence. EDATA: a logit is NaN, or the largest one is not finite, and Token.Sequence has ended; the others continue.
 func (g *Generator) Poll(timeout time.Duration) (token Token, found bool, err error) {
 	ctx := g.ctx
 	if timeout >= 0 {
@@ -183,11 +183,11 @@ func (g *Generator) poll(ctx context.Context) (token Token, found, done bool, er
 		c := C.weft_token{size: C.sizeof_weft_token}
 		status := C.weft_generator_poll(generator, &c, C.int64_t(limit), err)
 		found = status > 0
-		isNaN := status == C.WEFT_EDATA && c.sequence != 0 // its sequence has ended
-		if found || isNaN {
+		failed := status == C.WEFT_EDATA && c.sequence != 0 // its sequence has ended
+		if found || failed {
 			token = Token{SequenceEnd(c.end), uint64(c.sequence), uint64(c.index), int32(c.token)}
 		}
-		if token.End != SequenceContinues || isNaN {
+		if token.End != SequenceContinues || failed {
 			g.run.sequences--
 		}
 		done = found || g.run.sequences == 0

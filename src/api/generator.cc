@@ -15,7 +15,6 @@
 // micro-batches of that replica.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <deque>
 
 #include "api/cache_places.h"
@@ -359,9 +358,9 @@ void weft_generator::give_rows_back() {
 void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
   weft_token out = {};
   out.sequence = sequence.id;
-  if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
-    Status failure(Code::data, cat("a logit of sequence ", sequence.id,
-                                   " is NaN: a weight or a value of the model is not finite"));
+  if (!can_sample(logits)) {
+    Status failure(Code::data, cat("a logit of sequence ", sequence.id, " is not finite: ",
+                                   "a weight or a value of the model is not finite"));
     made_.push_back({out, std::move(failure)});
     return leave(find(sequence.id));
   }

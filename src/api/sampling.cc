@@ -96,6 +96,12 @@ void penalize(std::span<float> logits, std::span<const int32_t> text, double pen
   }
 }
 
+bool can_sample(std::span<const float> logits) {
+  const auto is_nan = [](float x) { return std::isnan(x); };
+  return std::none_of(logits.begin(), logits.end(), is_nan) &&
+         std::isfinite(logits[static_cast<size_t>(most_likely(logits))]);
+}
+
 int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t prompt,
                uint64_t position, Candidates& work) {
   const int32_t first = most_likely(logits);

@@ -25,6 +25,9 @@ Status check_sampling(const Sampling& sampling);
 // are multiplied by it (Keskar et al. 2019).
 void penalize(std::span<float> logits, std::span<const int32_t> text, double penalty);
 
+// Whether sample() can choose a token: no logit is NaN, and the largest one is finite.
+bool can_sample(std::span<const float> logits);
+
 // The working memory of sample().
 struct Candidates {
   struct Token {

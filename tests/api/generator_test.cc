@@ -321,7 +321,9 @@ TEST(Generator, ReturnsWhenTheTimeHasPassedAndCanBeFreedInAStep) {
   EXPECT_EQ(made, one(text(1, 5), config_of(1)));
 }
 
-std::string is_nan(uint64_t id) { return "sequence " + std::to_string(id) + " is NaN"; }
+std::string not_finite(uint64_t id) {
+  return "a logit of sequence " + std::to_string(id) + " is not finite";
+}
 
 TEST(Generator, AModelThatIsNotFiniteHasNoTokens) {
   const RunPtr run = new_run(2);
@@ -337,7 +339,7 @@ TEST(Generator, AModelThatIsNotFiniteHasNoTokens) {
     add(generator, {3, 4, 5}, config_of(1));
     for (uint64_t id = 2 * round + 1; id <= 2 * round + 2; ++id) {
       expect_error(weft_generator_poll(generator.get(), &token, -1, &err), err, WEFT_EDATA,
-                   {is_nan(id).c_str(), "not finite"});
+                   {not_finite(id).c_str(), "a weight or a value"});
       EXPECT_EQ(token.sequence, id);
     }
     EXPECT_EQ(weft_generator_poll(generator.get(), &token, -1, &err), 0);  // none is left
@@ -377,7 +379,7 @@ TEST(Generator, ASequenceThatIsNotFiniteDoesNotEndOthers) {
         got = weft_generator_poll(generator.get(), &token, -1, &err);
         if (got == 1) made[token.sequence - 1].push_back(token.token);
         if (got >= 0) continue;
-        expect_error(got, err, WEFT_EDATA, {is_nan(static_cast<uint64_t>(bad) + 1).c_str()});
+        expect_error(got, err, WEFT_EDATA, {not_finite(static_cast<uint64_t>(bad) + 1).c_str()});
         ASSERT_LT(++failures, 2);
       }
       EXPECT_EQ(failures, 1);

@@ -95,5 +95,13 @@ TEST(Sampling, PenaltyMakesTokensOfTheTextLessLikelyOnce) {
   EXPECT_EQ(of, (std::vector<float>{1, -4, 0.5f, 4}));
 }
 
+TEST(Sampling, NeedsALargestLogitThatIsFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(can_sample(std::vector<float>{-kInfinity, 1, 2}));
+  EXPECT_FALSE(can_sample(std::vector<float>{0, kInfinity, 2}));
+  EXPECT_FALSE(can_sample(std::vector<float>{-kInfinity, -kInfinity}));
+  EXPECT_FALSE(can_sample(std::vector<float>{1, std::numeric_limits<float>::quiet_NaN(), 2}));
+}
+
 }  // namespace
 }  // namespace weft::api

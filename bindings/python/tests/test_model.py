@@ -151,7 +151,7 @@ class Ops(unittest.TestCase):
             run.write("ln_f.weight", np.full(32, np.nan, "f4"))
             with weft.Generator(run) as generator:
                 sequence = generator.add([1, 2, 3])
-                with self.assertRaisesRegex(weft.DataError, f"sequence {sequence} is NaN"):
+                with self.assertRaisesRegex(weft.DataError, f"sequence {sequence} is not finite"):
                     generator.poll(60)
                 self.assertIsNone(generator.poll(60))
 

@@ -45,7 +45,7 @@ class Generator(Object):
 
     def poll(self, timeout: float = 0) -> Optional[Token]:
         """The next token, or None if the time, in seconds, has passed or there is no sequence. DataError: a logit of a sequence, which the text
-        names, is not a number; this sequence has ended."""
+        names, is NaN, or the largest one is not finite; this sequence has ended."""
         end = time.monotonic() + timeout
         while True:
             begin = time.monotonic()
