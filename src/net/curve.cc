@@ -18,7 +18,7 @@ int digit_of(char c) {
   return -1;
 }
 
-Result<SecretKey::Bytes> read_key(std::string_view text, std::string_view what) {
+Result<SecretKey> read_key(std::string_view text, std::string_view what) {
   const Status wrong(Code::invalid,
                      cat(what, ": expected a key of ", kKeyDigits, " digits 0 to 9 and a to f"));
   if (text.size() != kKeyDigits) return wrong;
@@ -28,7 +28,9 @@ Result<SecretKey::Bytes> read_key(std::string_view text, std::string_view what) 
     if (high < 0 || low < 0) return wrong;
     out[i] = static_cast<unsigned char>(16 * high + low);
   }
-  return out;
+  const SecretKey key(out);
+  explicit_bzero(out.data(), out.size());
+  return key;
 }
 
 }  // namespace
@@ -73,12 +75,12 @@ std::string key_text(const std::array<unsigned char, kKeyBytes>& key) {
 }
 
 Result<PublicKey> read_public_key(std::string_view text, std::string_view what) {
-  return read_key(text, what);
+  WEFT_TRY_ASSIGN(const SecretKey key, read_key(text, what));
+  return key.bytes();
 }
 
 Result<SecretKey> read_secret_key(std::string_view text, std::string_view what) {
-  WEFT_TRY_ASSIGN(const SecretKey::Bytes bytes, read_key(text, what));
-  return SecretKey(bytes);
+  return read_key(text, what);
 }
 
 }  // namespace weft

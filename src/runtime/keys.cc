@@ -32,7 +32,11 @@ Result<JoinAddress> parse_join(const std::string& text) {
 
 std::string join_text(const std::string& endpoint, const PublicKey& server,
                       const SecretKey& candidate) {
-  return cat(endpoint, kMark, key_text(server), key_text(candidate.bytes()));
+  std::string out, secret = key_text(candidate.bytes());
+  out.reserve(endpoint.size() + kMark.size() + 2 * kKeyDigits);  // a text that grows leaves copies
+  append(out, endpoint, kMark, key_text(server), secret);
+  wipe(secret);
+  return out;
 }
 
 Result<std::vector<PublicKey>> parse_allowed(const std::string& text) {

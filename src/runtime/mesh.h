@@ -18,6 +18,8 @@
 namespace weft {
 
 struct MeshOptions {
+  ~MeshOptions() { wipe(endpoint); }  // it can contain a secret key
+
   // Rank 0: where to listen; others: the address of rank 0, as JoinAddress's text.
   std::string endpoint;
   // Others: where to listen for higher ranks; empty: an address that fits `endpoint`.
