@@ -1,4 +1,5 @@
-// The types of the public handles, and the only place where exceptions are caught.
+// The types of the public handles, and what functions of the C API share. No exception leaves
+// guard().
 #pragma once
 
 #include <algorithm>
@@ -89,36 +90,28 @@ constexpr int64_t kMillisecond = 1000000;  // in nanoseconds, the unit of the C 
 // The defaults of a configuration; its size is 0.
 template <typename T>
 T defaults();
-template <>
-weft_chat_config defaults();
-template <>
-weft_data_config defaults();
-template <>
-weft_mesh_config defaults();
-template <>
-weft_node_config defaults();
-template <>
-weft_op defaults();
-template <>
-weft_optimizer defaults();
-template <>
-weft_parameter_group defaults();
-template <>
-weft_plan_config defaults();
-template <>
-weft_profile_config defaults();
-template <>
-weft_run_config defaults();
-template <>
-weft_save_config defaults();
-template <>
-weft_tokenizer_config defaults();
-template <>
-weft_decoder_config defaults();
-template <>
-weft_adapter_config defaults();
-template <>
-weft_sequence_config defaults();
+// The structs with an _init function.
+#define WEFT_CONFIG_MAP(X) \
+  X(weft_adapter_config)   \
+  X(weft_chat_config)      \
+  X(weft_data_config)      \
+  X(weft_decoder_config)   \
+  X(weft_export_config)    \
+  X(weft_mesh_config)      \
+  X(weft_node_config)      \
+  X(weft_op)               \
+  X(weft_optimizer)        \
+  X(weft_parameter_group)  \
+  X(weft_plan_config)      \
+  X(weft_profile_config)   \
+  X(weft_run_config)       \
+  X(weft_save_config)      \
+  X(weft_sequence_config)  \
+  X(weft_tokenizer_config)
+#define WEFT_DEFAULTS_(type) \
+  template <>                \
+  type defaults();
+WEFT_CONFIG_MAP(WEFT_DEFAULTS_)
 
 // Copies a configuration. It may be of an older version (shorter: the other fields have their
 // defaults) or of a newer one (longer: the other bytes must be 0). NULL: the defaults.

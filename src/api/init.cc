@@ -149,19 +149,6 @@ void init(T* to, size_t size) {
 
 }  // namespace
 
-void weft_node_config_init(weft_node_config* config, size_t size) { init(config, size); }
-void weft_adapter_config_init(weft_adapter_config* config, size_t size) { init(config, size); }
-void weft_decoder_config_init(weft_decoder_config* config, size_t size) { init(config, size); }
-void weft_sequence_config_init(weft_sequence_config* config, size_t size) { init(config, size); }
-void weft_op_init(weft_op* op, size_t size) { init(op, size); }
-void weft_profile_config_init(weft_profile_config* config, size_t size) { init(config, size); }
-void weft_optimizer_init(weft_optimizer* optimizer, size_t size) { init(optimizer, size); }
-void weft_parameter_group_init(weft_parameter_group* group, size_t size) { init(group, size); }
-void weft_plan_config_init(weft_plan_config* config, size_t size) { init(config, size); }
-void weft_mesh_config_init(weft_mesh_config* config, size_t size) { init(config, size); }
-void weft_chat_config_init(weft_chat_config* config, size_t size) { init(config, size); }
-void weft_data_config_init(weft_data_config* config, size_t size) { init(config, size); }
-void weft_run_config_init(weft_run_config* config, size_t size) { init(config, size); }
-void weft_save_config_init(weft_save_config* config, size_t size) { init(config, size); }
-void weft_export_config_init(weft_export_config* config, size_t size) { init(config, size); }
-void weft_tokenizer_config_init(weft_tokenizer_config* config, size_t size) { init(config, size); }
+#define WEFT_INIT_(type) \
+  void type##_init(type* to, size_t size) { init(to, size); }
+WEFT_CONFIG_MAP(WEFT_INIT_)
