@@ -5,7 +5,8 @@
 
 namespace weft::api {
 
-CachePlaces::CachePlaces(int32_t replicas, int32_t each) {
+CachePlaces::CachePlaces(int32_t replicas, int32_t each)
+    : free_in_(static_cast<size_t>(replicas), each) {
   for (int32_t number = 0; number < each; ++number)
     for (int32_t replica = 0; replica < replicas; ++replica)
       free_.push_back({.place = {replica, number}, .tokens = {}, .weights = 0});
@@ -19,25 +20,22 @@ size_t CachePlaces::common(const Free& free, std::span<const int32_t> tokens,
   return static_cast<size_t>(end - some.begin());
 }
 
-int64_t CachePlaces::free_in(int32_t replica) const {
-  return std::count_if(free_.begin(), free_.end(),
-                       [replica](const Free& free) { return free.place.replica == replica; });
-}
-
 CachePlaces::Taken CachePlaces::take(std::span<const int32_t> tokens, uint64_t weights) {
   const auto merit = [&](const Free& free) {
-    return std::pair(common(free, tokens, weights), free_in(free.place.replica));
+    return std::pair(common(free, tokens, weights), free_in(free.place));
   };
   const auto best = std::max_element(free_.begin(), free_.end(), [&](const Free& a, const Free& b) {
     return merit(a) < merit(b);
   });
   const Taken out{best->place, common(*best, tokens, weights)};
   free_.erase(best);
+  --free_in(out.place);
   return out;
 }
 
 void CachePlaces::give_back(CachePlace place, std::vector<int32_t> tokens, uint64_t weights) {
   free_.push_back({place, std::move(tokens), weights});
+  ++free_in(place);
 }
 
 }  // namespace weft::api

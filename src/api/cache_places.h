@@ -36,9 +36,10 @@ class CachePlaces {
     uint64_t weights;
   };
   size_t common(const Free& free, std::span<const int32_t> tokens, uint64_t weights) const;
-  int64_t free_in(int32_t replica) const;
+  int32_t& free_in(const CachePlace& place) { return free_in_[static_cast<size_t>(place.replica)]; }
 
-  std::vector<Free> free_;  // the longest first
+  std::vector<Free> free_;        // the longest first
+  std::vector<int32_t> free_in_;  // their number per replica
 };
 
 }  // namespace weft::api
