@@ -168,13 +168,14 @@ Status Engine::take_grant(int32_t edge, int32_t micro_batch, Effects& effects) {
   if (known.granted & bit(micro_batch))
     return Status(Code::protocol,
                   cat("edge ", edge, ", micro-batch ", micro_batch, " was granted twice"));
+  const bool gathered =
+      ports_[static_cast<size_t>(at)].ends[static_cast<size_t>(step_.mode)] & kGathers;
+  if (gathered && owed_ == 0)
+    return Status(Code::protocol, cat("grant of edge ", edge, ", which was not requested"));
   known.granted |= bit(micro_batch);
   const bool held = known.held & bit(micro_batch);
   if (held) --held_;
-  const bool gathered =
-      ports_[static_cast<size_t>(at)].ends[static_cast<size_t>(step_.mode)] & kGathers;
-  if (gathered && owed_-- == 0)
-    return Status(Code::protocol, cat("grant of edge ", edge, ", which was not requested"));
+  if (gathered) --owed_;
   if (held || gathered) {
     ++unreleased_;
     effects.post(step_, edge, micro_batch, false);
@@ -366,14 +367,12 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
   if (ran.kind == JobKind::reduce) {
     reducing_ += time.end - time.begin;
     leave(reductions_[static_cast<size_t>(ran.program)].run, effects);
-  }
-  if (ran.kind == JobKind::reduce && --unreduced_ == 0) {
-    Control ready{.kind = ControlKind::ready,
-                  .step = {},
-                  .sequence = step_.sequence,
-                  .scale = 1,
-                  .squares = squares};
-    effects.control(kController, ready);
+    if (--unreduced_ == 0)
+      effects.control(kController, {.kind = ControlKind::ready,
+                                    .step = {},
+                                    .sequence = step_.sequence,
+                                    .scale = 1,
+                                    .squares = squares});
   }
   WEFT_TRY(finish_job(ran, delivered, effects));
   return advance(effects);

@@ -186,16 +186,15 @@ class Engine {
   // The data of every event, in few cache lines: a simulation runs thousands of engines in turn.
   bool running_ = false, failed_ = false, committed_ = false;
   int32_t in_flight_ = 0;
-  int32_t unreleased_ = 0;  // posts that were not released
-  int32_t held_ = 0;        // messages that wait for a grant
-  int32_t timed_ = 0;       // actions that times_ covers
-  size_t next_ =
-      0;  // the next job to give out, and, if it is known to wait, the mark that it waits for
-  const uint64_t* awaited_ = nullptr;
+  int32_t unreleased_ = 0;             // posts that were not released
+  int32_t held_ = 0;                   // messages that wait for a grant
+  int32_t timed_ = 0;                  // actions that times_ covers
+  size_t next_ = 0;                    // the next job to give out
+  const uint64_t* awaited_ = nullptr;  // the mark that it waits for, if it is known to wait
   uint64_t awaited_bit_ = 0;
-  Job upcoming_{};  // that job, and, oldest first, those in flight; of the many in
-  std::array<Given, kAhead> given_{};
-  std::span<const Job> jobs_;  // the program of the step's mode
+  Job upcoming_{};                     // that job
+  std::array<Given, kAhead> given_{};  // those in flight, oldest first
+  std::span<const Job> jobs_;          // the program of the step's mode
   const Table* table_ = nullptr;
   std::vector<Port> ports_;   // ascending
   std::vector<Marks> marks_;  // [micro-batch / 64][place in ports_]: those of one time lie together
