@@ -1,4 +1,4 @@
-// The error of data that does not have its form.
+// The error of data that is not valid.
 #pragma once
 
 #include <string>

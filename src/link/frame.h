@@ -1,11 +1,11 @@
 // A frame: one message of the transport, a header of 64 bytes and at most 1 MiB of payload. All
 // numbers are little-endian.
 //
-//   0 magic u32 "WEFT"   4 major u8   5 minor u8   6 kind u8   7 flags u8   8 incarnation u32   12
-//   source u16   14 destination u16
-//  16 step u64          24 micro-batch u32        28 edge u32
-//  32 sequence u64      40 total u64
-//  48 piece u32         52 length u32             56 payload check u32     60 header check u32
+//   0 magic u32 "WEFT"    4 major u8           5 minor u8     6 kind u8    7 flags u8
+//   8 incarnation u32    12 source u16        14 destination u16
+//  16 step u64           24 micro-batch u32   28 edge u32
+//  32 sequence u64       40 total u64
+//  48 piece u32          52 length u32        56 payload check u32    60 header check u32
 //
 // A longer tensor or message is sent in pieces: piece k begins at byte k * 2^20 of `total`, and all
 // pieces except the last one are full. So piece and total determine offset and length, a header

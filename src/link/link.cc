@@ -106,7 +106,7 @@ void Link::abort(const Origin& origin, LinkTime now, LinkEffects& effects) {
   if (state_ == State::aborting || state_ == State::ended) return;
   if (!connection_ && state_ != State::waiting) return end();
   const Status said = attempt([&] {
-    abort_words_ = encode_origin(origin);
+    abort_payload_ = encode_origin(origin);
     state_ = State::aborting;
     send_abort(now, effects);
   });
@@ -114,7 +114,7 @@ void Link::abort(const Origin& origin, LinkTime now, LinkEffects& effects) {
 }
 
 void Link::send_abort(LinkTime now, LinkEffects& effects) {
-  send_control(header(FrameKind::abort), abort_words_, effects);
+  send_control(header(FrameKind::abort), abort_payload_, effects);
   abort_by_ = now + times_.suspicion;
 }
 

@@ -2,33 +2,30 @@
 // and events. It owns no socket, thread or clock, knows only bytes and tags of engines and plans,
 // and allocates nothing after the handshake except for long messages and failures.
 //
-//   waiting ── connected ──► greeting ── hello each way, equal, heard ──► open ── bye both ways ──►
-//   ended
-//      │                        │                                          │
-//      └────────────────────────┴──────────── failed ◄─────────────────────┘
-//                                               │
-//                       aborting (until the peer has heard why, at most 300 ms) ──► ended
+//   waiting ── connected ──► greeting ── hello both ways ──► open ── bye both ways ──► ended
+//      │                        │                            │
+//      └────────────────────────┴────────── failed ◄─────────┘
+//                                              │
+//                  aborting (until the peer has heard why, at most 300 ms) ──► ended
 //
 //  - Two lanes: control (hello, grants, messages, heartbeats, abort) and data (tensors), each with
-//  its own sequence numbers. A
-//    gap, a repeat, a frame of another incarnation, a wrong check: the link fails with
-//    Code::protocol and names it. Nothing is retried.
+//    its own sequence numbers. A gap, a repeat, a frame of another incarnation, a wrong check: the
+//    link fails with Code::protocol and names it. Nothing is retried.
 //  - Frames on one lane can overtake those on the other. So a side is open, and can send tensors,
-//  when it knows that the other side has accepted its hello:
-//    from the heartbeat that answers a hello.
+//    when it knows that the other side has accepted its hello: from the heartbeat that answers a
+//    hello.
 //  - Tensors are cut into pieces of 1 MiB, which are written to the memory that the owner provides.
-//  Tensors of one lane never interleave.
+//    Tensors of one lane never interleave.
 //  - Heartbeats every 250 ms. A peer is lost if no frame arrives on either lane for
-//  LinkTimes::silence, the peer timeout: long enough for TCP to repeat the packets that an
-//  interruption of 2 s has lost. A heartbeat contains the number of data frames sent: if no data
-//  frame arrives although some are announced, the data lane is lost after kDataSilence times the
-//  peer timeout. The factor is for slow links, where one frame of 1 MiB can take longer than the
-//  peer timeout while heartbeats still arrive.
-//  - A closed connection is not repeated. It is a suspicion for
-// 300 ms: the abort that explains it
-//  can still arrive, here or from another rank, and its origin is then reported instead. The same
-//  applies to a connection that cannot be made. While the transport still tries, it reports
-//  nothing, and the deadline of the hello counts.
+//    LinkTimes::silence, the peer timeout: long enough for TCP to repeat the packets that an
+//    interruption of 2 s has lost. A heartbeat contains the number of data frames sent: if no data
+//    frame arrives although some are announced, the data lane is lost after kDataSilence times the
+//    peer timeout. The factor is for slow links, where one frame of 1 MiB can take longer than the
+//    peer timeout while heartbeats still arrive.
+//  - A closed connection is not repeated. It is a suspicion for 300 ms: the abort that explains it
+//    can still arrive, here or from another rank, and its origin is then reported instead. The same
+//    applies to a connection that cannot be made. While the transport still tries, it reports
+//    nothing, and the deadline of the hello counts.
 //  - Every state but ended has a deadline; see next_tick().
 #pragma once
 
@@ -61,13 +58,13 @@ constexpr LinkTime kLeastSilence = 1000;
 struct LinkTimes {
   LinkTime heartbeat = 250;
   LinkTime silence = 5000;  // the peer timeout: without a frame on either lane
-  LinkTime suspicion =
-      300;                 // from a closed connection to the loss; also the limit for an abort-ack
+  // From a closed connection to the loss; also the limit for an abort-ack.
+  LinkTime suspicion = 300;
   LinkTime hello = 10000;  // from start() to open
 };
 
 // The effects of a link on its transport and its owner. None of these functions calls the link
-// before it returns.
+// before it returns, except that message() may call abort().
 class LinkEffects {
  public:
   virtual ~LinkEffects() = default;
@@ -213,13 +210,13 @@ class Link {
 
   LinkTime hello_by_ = kNever;
   LinkTime last_heard_ = 0, next_heartbeat_ = kNever;
-  LinkTime last_tick_ = 0,
-           deaf_until_ =
-               0;  // a rank that was stopped itself receives before it treats others as silent
+  LinkTime last_tick_ = 0;
+  // A rank that was stopped itself receives before it treats others as silent.
+  LinkTime deaf_until_ = 0;
   LinkTime lost_at_ = kNever;  // end of a suspicion
   std::string lost_why_;
   LinkTime abort_by_ = kNever, bye_by_ = kNever;
-  std::vector<std::byte> abort_words_;
+  std::vector<std::byte> abort_payload_;
   uint64_t out_sequence_[2] = {0, 0}, in_sequence_[2] = {0, 0};  // per lane
   uint64_t announced_ = 0;  // data frames that the peer has announced
   LinkTime lag_since_ = 0;  // lagging(): the last data frame, or the heartbeat that announced more

@@ -57,8 +57,8 @@ class Team final : public Tiles {
 
 // One thread that runs jobs in the order of push(), and reports each to the loop. push(), `done`
 // and the destructor belong to the loop thread (the latter two also before and after it runs). A
-// brief job that need not wait for others runs on the loop thread, in a later turn: to wake a
-// thread, and then the loop again, would take longer.
+// brief job that need not wait for others runs on the loop thread, after the callback
+// that pushed it: to wake a thread, and then the loop again, would take longer.
 class WorkerThread {
  public:
   // `run` on the worker thread, or on the loop thread while the worker sleeps; `done` on the loop

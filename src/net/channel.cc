@@ -20,9 +20,9 @@ constexpr int64_t kByeMs = 1000;
 
 // The data after the text. False: it has another size.
 template <typename T>
-bool read_rest(std::span<const std::byte> message, std::string_view words, T& out) {
-  if (message.size() != words.size() + sizeof out) return false;
-  std::memcpy(&out, message.data() + words.size(), sizeof out);
+bool read_rest(std::span<const std::byte> message, std::string_view head, T& out) {
+  if (message.size() != head.size() + sizeof out) return false;
+  std::memcpy(&out, message.data() + head.size(), sizeof out);
   return true;
 }
 
@@ -51,10 +51,10 @@ std::unique_ptr<Connection> make_connection(std::shared_ptr<Channel> channel) {
   return std::make_unique<Handle>(std::move(channel));
 }
 
-bool Message::compose(std::string_view words, std::span<const std::byte> rest) {
-  if (!allocate(words.size() + rest.size())) return false;
-  std::memcpy(bytes().data(), words.data(), words.size());
-  if (!rest.empty()) std::memcpy(bytes().data() + words.size(), rest.data(), rest.size());
+bool Message::compose(std::string_view head, std::span<const std::byte> rest) {
+  if (!allocate(head.size() + rest.size())) return false;
+  std::memcpy(bytes().data(), head.data(), head.size());
+  if (!rest.empty()) std::memcpy(bytes().data() + head.size(), rest.data(), rest.size());
   return true;
 }
 
@@ -137,9 +137,9 @@ void Channel::send(int lane, std::span<const std::byte> header, std::span<const 
   out_[static_cast<size_t>(lane)].push(std::move(frame));
 }
 
-void Channel::say(int lane, std::string_view words, std::span<const std::byte> rest) {
+void Channel::say(int lane, std::string_view head, std::span<const std::byte> rest) {
   Outbox::Frame frame;
-  if (!frame.message.compose(words, rest)) return fail("out of memory for a frame");
+  if (!frame.message.compose(head, rest)) return fail("out of memory for a frame");
   frame.built = true;
   out_[static_cast<size_t>(lane)].push(std::move(frame));
 }

@@ -52,11 +52,11 @@ class Message {
     return false;
   }
   // A message of the transport: a fixed text, and the data after it. False: out of memory.
-  bool compose(std::string_view words, std::span<const std::byte> rest = {});
+  bool compose(std::string_view head, std::span<const std::byte> rest = {});
   std::span<std::byte> bytes() {
     return {static_cast<std::byte*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)};
   }
-  bool is(std::string_view words) { return text() == words; }
+  bool is(std::string_view expected) { return text() == expected; }
   std::string_view text() {
     return {static_cast<const char*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)};
   }
@@ -146,7 +146,7 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   bool is_gone() const { return state_ == State::gone; }
   PollGroup& group() { return *group_; }
   Connection::Events* events() { return is_live() ? events_ : nullptr; }
-  void say(int lane, std::string_view words, std::span<const std::byte> rest = {});
+  void say(int lane, std::string_view head, std::span<const std::byte> rest = {});
   void deliver(int lane, std::span<const std::byte> frame);
   // False: the message is not about shared memory.
   bool take_slab_message(int lane, Message& message);

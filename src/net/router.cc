@@ -45,7 +45,7 @@ class Accepted final : public Channel {
     open();
   }
   bool is_started() { return events() != nullptr; }
-  void came(int lane, Message& message) {
+  void received(int lane, Message& message) {
     if (message.is(kBye)) {
       lane_ended(lane);
       return say(lane, kBye);  // a dialer that closes waits for it
@@ -136,7 +136,7 @@ void Router::after_wake() {
       all_read_ = true;
       break;
     }
-  if (all_read_) forget_closed_lines();
+  if (all_read_) forget_closed_streams();
 }
 
 void Router::end() {
@@ -148,7 +148,7 @@ void Router::read_events() {
   for (SocketEvent event; socket_ && socket_->next_event(&event);) switch (event.event) {
       case ZMQ_EVENT_LISTENING: listening_ = event.value; break;
       case ZMQ_EVENT_ACCEPTED:
-        lines_.push_back({.descriptor = event.value, .peer = peer_of(event.value, bound_)});
+        streams_.push_back({.descriptor = event.value, .peer = peer_of(event.value, bound_)});
         break;
       // These events do not identify the connection. ZeroMQ closes it at once and then identifies
       // it, but a connection that is not admitted gets its reason first.
@@ -157,7 +157,7 @@ void Router::read_events() {
       case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: not_admitted_.push_back(event); break;
       case ZMQ_EVENT_DISCONNECTED: {
         const SocketEvent error = std::exchange(handshake_error_, {});
-        if (Line* line = find_line(event.value)) close_line(*line, error);
+        if (Stream* stream = find_stream(event.value)) close_stream(*stream, error);
         lost(event.value);
         break;
       }
@@ -166,11 +166,11 @@ void Router::read_events() {
 }
 
 // A connection with this descriptor is open: the descriptor is reused.
-Router::Line* Router::find_line(int descriptor) {
-  const auto at = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) {
-    return l.descriptor == descriptor && !l.closed;
+Router::Stream* Router::find_stream(int descriptor) {
+  const auto at = std::find_if(streams_.begin(), streams_.end(), [&](const Stream& s) {
+    return s.descriptor == descriptor && !s.closed;
   });
-  return at == lines_.end() ? nullptr : &*at;
+  return at == streams_.end() ? nullptr : &*at;
 }
 
 namespace {
@@ -198,18 +198,18 @@ const char* end_of(const SocketEvent& handshake_error, bool encrypts) {
 
 }  // namespace
 
-void Router::refuse(Line& line, std::string_view why) {
-  if (line.refused || line.greeted || !accepting_) return;
-  line.refused = true;
-  refused_(line.peer, std::string(why));
+void Router::refuse(Stream& stream, std::string_view why) {
+  if (stream.refused || stream.greeted || !accepting_) return;
+  stream.refused = true;
+  refused_(stream.peer, std::string(why));
 }
 
 // The frame is in id_ and message_.
 void Router::refuse_frame(int descriptor) {
   read_events();
-  const auto at = std::find_if(lines_.rbegin(), lines_.rend(),
-                               [&](const Line& l) { return l.descriptor == descriptor; });
-  if (at == lines_.rend()) return;
+  const auto at = std::find_if(streams_.rbegin(), streams_.rend(),
+                               [&](const Stream& s) { return s.descriptor == descriptor; });
+  if (at == streams_.rend()) return;
   const std::string_view id = id_.text(), frame = message_.text();
   // ZeroMQ makes names that begin with a zero byte for connections without a name; then the
   // received bytes are more useful.
@@ -221,24 +221,24 @@ void Router::refuse_frame(int descriptor) {
                   " bytes: ", quoted(frame)));
 }
 
-void Router::close_line(Line& line, SocketEvent handshake_error) {
-  line.closed = true;
+void Router::close_stream(Stream& stream, SocketEvent handshake_error) {
+  stream.closed = true;
   const bool protocol = handshake_error.event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
-  if (!line.greeted && !protocol && !not_admitted_.empty()) {
+  if (!stream.greeted && !protocol && !not_admitted_.empty()) {
     handshake_error = not_admitted_.front();
     not_admitted_.erase(not_admitted_.begin());
   }
-  line.how = end_of(handshake_error, encrypts_);
+  stream.how = end_of(handshake_error, encrypts_);
   if (handshake_error.event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH &&
       handshake_error.value == kZapTryAgain)
-    line.refused = true;
+    stream.refused = true;
 }
 
 // Their messages have been read, and would have given a better reason.
-void Router::forget_closed_lines() {
-  for (Line& line : lines_)
-    if (line.closed) refuse(line, line.how);
-  std::erase_if(lines_, [](const Line& line) { return line.closed; });
+void Router::forget_closed_streams() {
+  for (Stream& stream : streams_)
+    if (stream.closed) refuse(stream, stream.how);
+  std::erase_if(streams_, [](const Stream& stream) { return stream.closed; });
 }
 
 bool Router::read_frame(size_t* bytes) {
@@ -277,7 +277,7 @@ bool Router::read_frame(size_t* bytes) {
   if (parts)
     channel->fail("the peer sent a frame of several parts");
   else
-    channel->came(lane, message_);
+    channel->received(lane, message_);
   return true;
 }
 
@@ -290,23 +290,23 @@ void Router::greet(const Nonce& nonce, int lane, int descriptor, Message& hello)
   // Descriptors are reused. The events of the monitor up to here are about earlier connections with
   // this descriptor, or about its end.
   read_events();
-  Line* line = find_line(descriptor);
-  if (line == nullptr) return;
+  Stream* stream = find_stream(descriptor);
+  if (stream == nullptr) return;
   if (only_user_ != kAnyUser)
     if (const uid_t user = user_of(descriptor); user != only_user_ && user != 0)
-      return refuse(*line, cat("it belongs to user ", user, ", expected user ", only_user_));
+      return refuse(*stream, cat("it belongs to user ", user, ", expected user ", only_user_));
   const std::optional<PublicKey> key = proved_key(hello);
   const auto other_lane = peers_.find(nonce);
   if ((encrypts_ && !key) || (other_lane != peers_.end() && other_lane->second.key != key))
-    return refuse(*line, "its key was not proved");
-  line->greeted = true;
+    return refuse(*stream, "its key was not proved");
+  stream->greeted = true;
   lost(descriptor);
   Peer& peer = peers_[nonce];
   peer.key = key;
   peer.descriptor[static_cast<size_t>(lane)] = descriptor;
   if (peer.descriptor[0] < 0 || peer.descriptor[1] < 0) return;
   const auto channel =
-      std::make_shared<Accepted>(group_, shared_from_this(), nonce, line->peer, key);
+      std::make_shared<Accepted>(group_, shared_from_this(), nonce, stream->peer, key);
   if (shares_memory_) channel->share_memory();
   group_.add(channel);  // first, because the group closes its members at the end
   peer.channel = channel;

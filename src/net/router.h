@@ -73,7 +73,7 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
     std::shared_ptr<Accepted> channel;  // set when both lanes are connected
   };
   // A connection of the system, from the events of the monitor.
-  struct Line {
+  struct Stream {
     int descriptor = -1;
     std::string peer;
     bool greeted = false;  // it is a lane of a peer
@@ -82,11 +82,11 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
     const char* how = "";  // it was closed
   };
   void read_events();
-  Line* find_line(int descriptor);
-  void refuse(Line& line, std::string_view why);
+  Stream* find_stream(int descriptor);
+  void refuse(Stream& stream, std::string_view why);
   void refuse_frame(int descriptor);
-  void close_line(Line& line, SocketEvent handshake_error);
-  void forget_closed_lines();
+  void close_stream(Stream& stream, SocketEvent handshake_error);
+  void forget_closed_streams();
   bool read_frame(size_t* bytes);
   void greet(const Nonce& nonce, int lane, int descriptor, Message& hello);
   void lost(int descriptor);
@@ -104,10 +104,10 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
   std::string bound_;
   IpcPlace place_;
   std::map<Nonce, Peer> peers_;
-  std::vector<Line> lines_;
-  SocketEvent handshake_error_;  // of the line whose end is reported next
+  std::vector<Stream> streams_;
+  SocketEvent handshake_error_;  // of the stream whose end is reported next
   std::vector<SocketEvent>
-      not_admitted_;  // of lines whose ends are reported later, usually in this order
+      not_admitted_;  // of streams whose ends are reported later, usually in this order
   bool all_read_ = true;
   int64_t linger_until_ = 0;
   // The queue of a peer is full: ZeroMQ wakes the loop when there is room, unless one of our calls

@@ -27,7 +27,6 @@ class Socket {
  public:
   // With all options that do not depend on the endpoint; monitors loss and handshakes.
   static Result<std::unique_ptr<Socket>> make(Loop& loop, void* context, int type);
-  // Maximum time for sent messages to be transmitted in the background.
   ~Socket();
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
@@ -37,6 +36,7 @@ class Socket {
   // CURVE, as a listener or as a dialer.
   void encrypt_as(const SecretKey& own);
   void encrypt_to(const PublicKey& server, const KeyPair& own);
+  // The most time after the destruction in which sent messages are transmitted in the background.
   void set_linger(int64_t ms) { linger_ = ms; }
   // As those of the message.
   int send(Message& message, int flags = 0);

@@ -24,13 +24,13 @@ Origin no_run(const Status& why) {
 struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   Candidate(Admission& l, std::unique_ptr<PeerConnection> w, LinkTime now)
       : admission(l),
-        wire(std::move(w)),
+        connection(std::move(w)),
         link(0, kNobody, admission_identity(), l.times_, 1, kMostRequest),
         since(now) {}
 
   void send(Lane lane, std::span<const std::byte, kHeaderBytes> header,
             std::span<const std::byte> payload, uint64_t token) override {
-    wire->connection().send(static_cast<int>(lane), header, payload, token);
+    connection->raw().send(static_cast<int>(lane), header, payload, token);
   }
   void open() override {}
   Result<std::span<std::byte>> landing(const Tag&, uint64_t) override {
@@ -48,7 +48,7 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   }
   void failed(const Origin& origin, bool by_abort) override {
     if (!by_abort && rank < 0)
-      admission.count_refused(wire->connection().peer(), origin_text(origin));
+      admission.count_refused(connection->raw().peer(), origin_text(origin));
     why = origin;
     reported = by_abort;
     gone = true;
@@ -56,7 +56,7 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   void closed() override { gone = true; }
 
   Admission& admission;
-  std::unique_ptr<PeerConnection> wire;
+  std::unique_ptr<PeerConnection> connection;
   Link link;
   LinkTime since;
   bool greeted = false;  // the first frame was from a candidate, not from a rank
@@ -98,7 +98,7 @@ void Admission::admit_ranks(std::vector<PublicKey> keys) {
 }
 
 bool Admission::may_join(const Candidate& candidate) const {
-  const PublicKey* const key = candidate.wire->connection().key();
+  const PublicKey* const key = candidate.connection->raw().key();
   return !transport_.encrypts() || (key && std::find(candidate_keys_.begin(), candidate_keys_.end(),
                                                      *key) != candidate_keys_.end());
 }
@@ -111,79 +111,81 @@ bool Admission::is_own_key(const PublicKey& key) const {
          std::find(candidate_keys_.begin(), candidate_keys_.end(), key) == candidate_keys_.end();
 }
 
-void Admission::accepted(std::unique_ptr<Connection> connection) {
+void Admission::accepted(std::unique_ptr<Connection> raw) {
   auto candidate = std::make_unique<Candidate>(
-      *this, std::make_unique<PeerConnection>(std::move(connection)), loop_.now_ms());
-  PeerConnection& wire = *candidate->wire;
+      *this, std::make_unique<PeerConnection>(std::move(raw)), loop_.now_ms());
+  PeerConnection& connection = *candidate->connection;
   candidate->link.start(loop_.now_ms());
-  candidates_[&wire] = std::move(candidate);
+  candidates_[&connection] = std::move(candidate);
   tick_soon();
-  wire.start(*this);
+  connection.start(*this);
 }
 
-void Admission::received(PeerConnection& wire, int lane, std::span<const std::byte> frame) {
-  auto at = candidates_.find(&wire);
+void Admission::received(PeerConnection& connection, int lane, std::span<const std::byte> frame) {
+  auto at = candidates_.find(&connection);
   if (at == candidates_.end()) return;
   Candidate& candidate = *at->second;
-  if (candidate.member >= 0) return drop(wire);  // a rank sends nothing before its answer
+  if (candidate.member >= 0) return drop(connection);  // a rank sends nothing before its answer
   if (!candidate.greeted) {
     std::span<const std::byte> payload;
     auto header = decode_frame(frame, &payload);
     if (!header.ok())
-      return reject(
-          wire, cat("not a weft frame: ", header.status().text()));  // no answer: not a weft peer
+      return reject(connection, cat("not a weft frame: ",
+                                    header.status().text()));  // no answer: not a weft peer
     if (header.value().source != kNobody)
       return received_from_rank(candidate, header.value(), lane, frame);
     candidate.greeted = true;
     candidate.link.connected(loop_.now_ms(), candidate);
   }
   candidate.link.received(static_cast<Lane>(lane), frame, loop_.now_ms(), candidate);
-  if (candidate.gone) drop(wire);
+  if (candidate.gone) drop(connection);
 }
 
 // A connection that claims to be a rank of the run.
 void Admission::received_from_rank(Candidate& candidate, const FrameHeader& header, int lane,
                                    std::span<const std::byte> frame) {
-  PeerConnection& wire = *candidate.wire;
+  PeerConnection& connection = *candidate.connection;
   const std::string who = rank_name(header.source);
   candidate.hello = header;
   if (failure_) {
     send_failure(candidate, *failure_);
-    return drop(wire);
+    return drop(connection);
   }
-  if (over_) return reject(wire, cat(who, " of a run that is over"));
+  if (over_) return reject(connection, cat(who, " of a run that is over"));
   if (header.kind != FrameKind::hello || frame.size() > kMostHello)
-    return reject(wire, cat(who, " begins with ", frame_kind_name(header.kind), " of ",
-                            frame.size(), " bytes, expected hello of at most ", kMostHello));
+    return reject(connection, cat(who, " begins with ", frame_kind_name(header.kind), " of ",
+                                  frame.size(), " bytes, expected hello of at most ", kMostHello));
   const auto early = static_cast<size_t>(std::count_if(
       candidates_.begin(), candidates_.end(), [](const auto& g) { return g.second->member >= 0; }));
   if (!member_ && early >= most_early_)
-    return reject(wire, cat(who, " connected before it was expected, as ", early, " others did"));
+    return reject(connection,
+                  cat(who, " connected before it was expected, as ", early, " others did"));
   candidate.member = header.source;
   candidate.first_lane = lane;
   candidate.first.assign(frame.begin(), frame.end());
-  if (member_) hand_over(wire);
+  if (member_) hand_over(connection);
 }
 
-void Admission::sent(PeerConnection& wire, uint64_t token) {
-  if (auto at = candidates_.find(&wire); at != candidates_.end())
+void Admission::sent(PeerConnection& connection, uint64_t token) {
+  if (auto at = candidates_.find(&connection); at != candidates_.end())
     at->second->link.sent(token, loop_.now_ms(), *at->second);
 }
 
-void Admission::disconnected(PeerConnection& wire, const std::string& why) {
-  const auto at = candidates_.find(&wire);
-  if (at == candidates_.end() || at->second->greeted || at->second->member >= 0) return drop(wire);
-  reject(wire, cat("not a weft connection: ", why));
+void Admission::disconnected(PeerConnection& connection, const std::string& why) {
+  const auto at = candidates_.find(&connection);
+  if (at == candidates_.end() || at->second->greeted || at->second->member >= 0)
+    return drop(connection);
+  reject(connection, cat("not a weft connection: ", why));
 }
 
-void Admission::reject(PeerConnection& wire, const std::string& why) {
-  count_refused(wire.connection().peer(), why);
-  drop(wire);
+void Admission::reject(PeerConnection& connection, const std::string& why) {
+  count_refused(connection.raw().peer(), why);
+  drop(connection);
 }
 
 // A candidate that left is removed; its rank is free again.
-void Admission::drop(PeerConnection& wire) {
-  auto at = candidates_.find(&wire);
+void Admission::drop(PeerConnection& connection) {
+  auto at = candidates_.find(&connection);
   if (at == candidates_.end()) return;
   std::unique_ptr<Candidate> candidate = std::move(at->second);
   candidates_.erase(at);
@@ -200,8 +202,8 @@ void Admission::drop(PeerConnection& wire) {
     if (!has_connection_[static_cast<size_t>(candidate->rank)] || candidate->reported)
       report_left(*candidate);
   }
-  candidate->wire->connection().close_after(kLingerMs);
-  retire(loop_, std::move(candidate->wire));
+  candidate->connection->raw().close_after(kLingerMs);
+  retire(loop_, std::move(candidate->connection));
   loop_.dispose(std::move(candidate));
 }
 
@@ -230,7 +232,7 @@ void Admission::expect(const Plan& plan, int64_t timeout_ms,
   tick_soon();
   // Requests that arrived earlier, in the order of their arrival.
   std::vector<Candidate*> early;
-  for (auto& [wire, candidate] : candidates_)
+  for (auto& [connection, candidate] : candidates_)
     if (!candidate->request.empty()) early.push_back(candidate.get());
   std::sort(early.begin(), early.end(),
             [](const Candidate* a, const Candidate* b) { return a->since < b->since; });
@@ -247,13 +249,13 @@ void Admission::expect_no_more(const Status& why) {
 void Admission::stop(const Status& why) {
   if (stopped_.ok()) stopped_ = why;
   if (done_) return finish(why);
-  for (auto& [wire, candidate] : candidates_)
+  for (auto& [connection, candidate] : candidates_)
     if (!candidate->request.empty()) candidate->link.abort(no_run(why), loop_.now_ms(), *candidate);
 }
 
 void Admission::join_requested(Candidate& candidate, std::span<const std::byte> bytes) {
   if (candidate.rank >= 0 || !candidate.request.empty())  // it has its rank and keeps it
-    return count_refused(candidate.wire->connection().peer(), "it asked to join twice");
+    return count_refused(candidate.connection->raw().peer(), "it asked to join twice");
   if (!may_join(candidate))
     return refuse(candidate, Status(Code::invalid, "a rank of a run does not join again"));
   if (!plan_) {
@@ -326,7 +328,7 @@ void Admission::count_refused(const std::string& peer, const std::string& why) {
 }
 
 void Admission::refuse(Candidate& candidate, const Status& why) {
-  count_refused(candidate.wire->connection().peer(), why.text());
+  count_refused(candidate.connection->raw().peer(), why.text());
   candidate.link.abort(
       {.rank = kNobody, .code = Code::peer, .cause = Cause::refused, .detail = why.text()},
       loop_.now_ms(), candidate);
@@ -336,18 +338,18 @@ void Admission::tick() {
   ticks_ = false;
   const LinkTime now = loop_.now_ms();
   std::vector<PeerConnection*> over;
-  for (auto& [wire, candidate] : candidates_) {
+  for (auto& [connection, candidate] : candidates_) {
     if (candidate->member >= 0) continue;  // its next frame is read when take_members() is called
     if (candidate->greeted && candidate->link.next_tick() <= now)
       candidate->link.tick(now, *candidate);
     // A connection that sends nothing is no candidate.
     const bool silent = !candidate->greeted && now - candidate->since > times_.hello;
     if (silent)
-      count_refused(wire->connection().peer(), cat("not a weft connection: it sent nothing for ",
-                                                   static_cast<double>(times_.hello) / 1000, " s"));
-    if (silent || candidate->gone || candidate->link.is_dead()) over.push_back(wire);
+      count_refused(connection->raw().peer(), cat("not a weft connection: it sent nothing for ",
+                                                  static_cast<double>(times_.hello) / 1000, " s"));
+    if (silent || candidate->gone || candidate->link.is_dead()) over.push_back(connection);
   }
-  for (PeerConnection* wire : over) drop(*wire);
+  for (PeerConnection* connection : over) drop(*connection);
   if (done_ && now >= deadline_ && missing() > 0) finish(not_joined());
   if (done_ || !candidates_.empty()) tick_soon();
 }
@@ -384,7 +386,7 @@ void Admission::finish(const Status& status) {
 // the next expect().
 void Admission::refuse_all(const Status& status) {
   const Origin why = no_run(status);
-  for (auto& [wire, candidate] : candidates_) {
+  for (auto& [connection, candidate] : candidates_) {
     candidate->rank = -1;
     candidate->request.clear();
     if (candidate->greeted) candidate->link.abort(why, loop_.now_ms(), *candidate);
@@ -400,16 +402,16 @@ void Admission::take_members(int32_t self, const Identity& run, Member member) {
   member_ = std::move(member);
   over_ = false;
   std::vector<PeerConnection*> waiting;
-  for (auto& [wire, candidate] : candidates_)
-    if (candidate->member >= 0) waiting.push_back(wire);
-  for (PeerConnection* wire : waiting) hand_over(*wire);
+  for (auto& [connection, candidate] : candidates_)
+    if (candidate->member >= 0) waiting.push_back(connection);
+  for (PeerConnection* connection : waiting) hand_over(*connection);
 }
 
 // The key of the rank, or without encryption the name of the run, shows that it was welcomed. If
 // such a rank differs in another way, the run fails, and its link reports the difference.
 Status Admission::check_member(const Candidate& candidate) const {
   if (transport_.encrypts()) {
-    const PublicKey* const key = candidate.wire->connection().key();
+    const PublicKey* const key = candidate.connection->raw().key();
     const auto rank = static_cast<size_t>(candidate.member);
     if (!key || rank >= rank_keys_.size() || rank_keys_[rank] != *key)
       return Status(Code::peer, cat("it claims to be ", rank_name(candidate.member),
@@ -421,26 +423,26 @@ Status Admission::check_member(const Candidate& candidate) const {
   return compare_identity(self_, run_, candidate.member, theirs);
 }
 
-void Admission::hand_over(PeerConnection& wire) {
-  auto at = candidates_.find(&wire);
+void Admission::hand_over(PeerConnection& connection) {
+  auto at = candidates_.find(&connection);
   if (const Status status = check_member(*at->second); !status.ok()) {
     const Origin refused{.rank = at->second->member,
                          .code = status.code(),
                          .cause = Cause::refused,
                          .detail = status.text()};
     send_failure(*at->second, refused);
-    return reject(wire, origin_text(refused));
+    return reject(connection, origin_text(refused));
   }
   std::unique_ptr<Candidate> candidate = std::move(at->second);
   candidates_.erase(at);
-  candidate->wire->hand_to(nullptr);
-  if (member_(candidate->member, candidate->wire, candidate->first_lane, candidate->first)) {
+  candidate->connection->hand_to(nullptr);
+  if (member_(candidate->member, candidate->connection, candidate->first_lane, candidate->first)) {
     if (static_cast<size_t>(candidate->member) < has_connection_.size())
       has_connection_[static_cast<size_t>(candidate->member)] = true;
   } else {
-    count_refused(candidate->wire->connection().peer(),
+    count_refused(candidate->connection->raw().peer(),
                   cat("a second connection of ", rank_name(candidate->member)));
-    retire(loop_, std::move(candidate->wire));
+    retire(loop_, std::move(candidate->connection));
   }
   loop_.dispose(std::move(candidate));
 }

@@ -19,9 +19,9 @@ namespace weft {
 class Admission final : private PeerConnection::Reader {
  public:
   // A connection whose first frame comes from a rank of the run, not from a candidate. Returns
-  // false and does not change `wire` if that rank is not expected.
-  using Member = std::function<bool(int32_t rank, std::unique_ptr<PeerConnection>& wire, int lane,
-                                    std::span<const std::byte> first)>;
+  // false and does not change `connection` if that rank is not expected.
+  using Member = std::function<bool(int32_t rank, std::unique_ptr<PeerConnection>& connection,
+                                    int lane, std::span<const std::byte> first)>;
 
   // A rank that was assigned and left before it joined the run, and why.
   using Left = std::function<void(const Origin& origin)>;
@@ -73,9 +73,9 @@ class Admission final : private PeerConnection::Reader {
   struct Candidate;
   void accepted(std::unique_ptr<Connection> connection);
   void connected(PeerConnection&) override {}
-  void received(PeerConnection& wire, int lane, std::span<const std::byte> frame) override;
-  void sent(PeerConnection& wire, uint64_t token) override;
-  void disconnected(PeerConnection& wire, const std::string& why) override;
+  void received(PeerConnection& connection, int lane, std::span<const std::byte> frame) override;
+  void sent(PeerConnection& connection, uint64_t token) override;
+  void disconnected(PeerConnection& connection, const std::string& why) override;
   void received_from_rank(Candidate& candidate, const FrameHeader& header, int lane,
                           std::span<const std::byte> frame);
   void join_requested(Candidate& candidate, std::span<const std::byte> request);
@@ -91,9 +91,9 @@ class Admission final : private PeerConnection::Reader {
   bool may_join(const Candidate& candidate) const;
   bool is_own_key(const PublicKey& key) const;
   void send_failure(Candidate& candidate, const Origin& origin);
-  void reject(PeerConnection& wire, const std::string& why);
-  void drop(PeerConnection& wire);
-  void hand_over(PeerConnection& wire);
+  void reject(PeerConnection& connection, const std::string& why);
+  void drop(PeerConnection& connection);
+  void hand_over(PeerConnection& connection);
   void tick();
   void tick_soon();
   void finish_if_full();

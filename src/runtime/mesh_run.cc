@@ -164,9 +164,9 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     mesh_.remember(welcome.endpoints);
     mesh_.admission().admit_ranks(welcome.keys);
     mesh_.admission().take_members(0, identity,
-                                   [this](int32_t rank, std::unique_ptr<PeerConnection>& wire,
+                                   [this](int32_t rank, std::unique_ptr<PeerConnection>& connection,
                                           int lane, std::span<const std::byte> first) {
-                                     return process_->accept(rank, wire, lane, first);
+                                     return process_->accept(rank, connection, lane, first);
                                    });
     mesh_.admission().welcome(welcome, [this](const Origin& origin) { process_->fail(origin); });
     mesh_.on_stop([this](const Status& why) { process_->stop(why); });

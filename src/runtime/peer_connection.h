@@ -20,10 +20,11 @@ class PeerConnection final : public Loop::Disposable, private Connection::Events
   class Reader {
    public:
     virtual ~Reader() = default;
-    virtual void connected(PeerConnection& wire) = 0;
-    virtual void received(PeerConnection& wire, int lane, std::span<const std::byte> frame) = 0;
-    virtual void sent(PeerConnection& wire, uint64_t token) = 0;
-    virtual void disconnected(PeerConnection& wire, const std::string& why) = 0;
+    virtual void connected(PeerConnection& connection) = 0;
+    virtual void received(PeerConnection& connection, int lane,
+                          std::span<const std::byte> frame) = 0;
+    virtual void sent(PeerConnection& connection, uint64_t token) = 0;
+    virtual void disconnected(PeerConnection& connection, const std::string& why) = 0;
     virtual void hung_up(PeerConnection&) {}
   };
 
@@ -35,7 +36,7 @@ class PeerConnection final : public Loop::Disposable, private Connection::Events
     connection_->start(*this);
   }
   void hand_to(Reader* reader) { reader_ = reader; }  // null: frames are dropped
-  Connection& connection() { return *connection_; }
+  Connection& raw() { return *connection_; }
   // The rank at the other end; -1: not known.
   int32_t rank() const { return rank_; }
   void set_rank(int32_t rank) { rank_ = rank; }
@@ -62,10 +63,10 @@ class PeerConnection final : public Loop::Disposable, private Connection::Events
   int32_t rank_;
 };
 
-// Destroys a wire once the loop is out of its callbacks.
-inline void retire(Loop& loop, std::unique_ptr<PeerConnection> wire) {
-  wire->hand_to(nullptr);
-  loop.dispose(std::move(wire));
+// Destroys a connection once the loop is out of its callbacks.
+inline void retire(Loop& loop, std::unique_ptr<PeerConnection> connection) {
+  connection->hand_to(nullptr);
+  loop.dispose(std::move(connection));
 }
 
 }  // namespace weft

@@ -53,8 +53,8 @@ RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& w
 
 RankProcess::~RankProcess() {
   thread_.reset();  // waits for the running job
-  for (auto& [peer, wire] : wires_) retire(loop_, std::move(wire));
-  for (auto& wire : closing_) retire(loop_, std::move(wire));
+  for (auto& [peer, connection] : connections_) retire(loop_, std::move(connection));
+  for (auto& connection : closing_) retire(loop_, std::move(connection));
 }
 
 Status RankProcess::start() {
@@ -78,7 +78,7 @@ Status RankProcess::start() {
 
 // Nothing reads the batch any more when the owner is called.
 void RankProcess::failed(const Origin& origin) {
-  for (auto& [peer, wire] : wires_) wire->connection().forget();
+  for (auto& [peer, connection] : connections_) connection->raw().forget();
   worker_.drop_feeds();
   log_.warning([&] { return cat("the run has failed: ", origin_text(origin)); });
   owner_.failed(origin);
@@ -124,33 +124,33 @@ void RankProcess::act() {
   else
     timer_.start(std::max<int64_t>(next - now(), 0));
   if (!node_->is_dead()) return;
-  // The remaining wires were dialed and never connected.
-  for (auto& [peer, wire] : wires_) retire(loop_, std::move(wire));
-  wires_.clear();
+  // The remaining connections were dialed and never connected.
+  for (auto& [peer, connection] : connections_) retire(loop_, std::move(connection));
+  connections_.clear();
   if (has_no_connection()) owner_.all_closed();
 }
 
 Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint,
                          const DialKeys& keys) {
-  WEFT_TRY_ASSIGN(auto connection, transport.dial(endpoint, &keys).within(cat("rank ", peer)));
-  auto wire = std::make_unique<PeerConnection>(std::move(connection), peer);
-  PeerConnection& started = *wire;
-  wires_[peer] = std::move(wire);
+  WEFT_TRY_ASSIGN(auto raw, transport.dial(endpoint, &keys).within(cat("rank ", peer)));
+  auto connection = std::make_unique<PeerConnection>(std::move(raw), peer);
+  PeerConnection& started = *connection;
+  connections_[peer] = std::move(connection);
   started.start(*this);
   return {};
 }
 
-bool RankProcess::accept(int32_t peer, std::unique_ptr<PeerConnection>& wire, int lane,
+bool RankProcess::accept(int32_t peer, std::unique_ptr<PeerConnection>& connection, int lane,
                          std::span<const std::byte> first) {
   const auto& peers = node_->peers();
   if (std::find(peers.begin(), peers.end(), peer) == peers.end() || peer < worker_.rank() ||
       accepted_.count(peer))
     return false;
   accepted_.insert(peer);
-  PeerConnection& taken = *wire;
+  PeerConnection& taken = *connection;
   taken.set_rank(peer);
   taken.hand_to(this);
-  wires_[peer] = std::move(wire);
+  connections_[peer] = std::move(connection);
   connected(taken);
   received(taken, lane, first);
   return true;
@@ -203,52 +203,53 @@ double RankProcess::loss(const MessageAt& at) {
 
 void RankProcess::send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header,
                        std::span<const std::byte> payload, uint64_t token) {
-  if (auto wire = wires_.find(peer); wire != wires_.end())
-    wire->second->connection().send(static_cast<int>(lane), header, payload, token);
+  if (auto connection = connections_.find(peer); connection != connections_.end())
+    connection->second->raw().send(static_cast<int>(lane), header, payload, token);
 }
 
 void RankProcess::hang_up(int32_t peer) {
-  auto taken = wires_.extract(peer);
+  auto taken = connections_.extract(peer);
   if (!taken) return;
-  taken.mapped()->connection().close_after(kLingerMs);
+  taken.mapped()->raw().close_after(kLingerMs);
   closing_.push_back(std::move(taken.mapped()));
 }
 
 std::string RankProcess::trouble(int32_t peer) {
-  const auto at = wires_.find(peer);
-  return at == wires_.end() ? std::string() : at->second->connection().trouble();
+  const auto at = connections_.find(peer);
+  return at == connections_.end() ? std::string() : at->second->raw().trouble();
 }
 
 // --- called by the connections
 
-// Not for a wire that was hung up: it is read no more.
-void RankProcess::connected(PeerConnection& wire) {
-  log_.debug([&] { return cat("connected with ", rank_name(wire.rank())); });
-  node_->connected(wire.rank(), now());
+// Not for a connection that was hung up: it is read no more.
+void RankProcess::connected(PeerConnection& connection) {
+  log_.debug([&] { return cat("connected with ", rank_name(connection.rank())); });
+  node_->connected(connection.rank(), now());
   act();
 }
 
-void RankProcess::received(PeerConnection& wire, int lane, std::span<const std::byte> frame) {
-  node_->received(wire.rank(), static_cast<Lane>(lane), frame, now());
+void RankProcess::received(PeerConnection& connection, int lane, std::span<const std::byte> frame) {
+  node_->received(connection.rank(), static_cast<Lane>(lane), frame, now());
   act();
 }
 
-void RankProcess::sent(PeerConnection& wire, uint64_t token) {
-  node_->sent(wire.rank(), token, now());
+void RankProcess::sent(PeerConnection& connection, uint64_t token) {
+  node_->sent(connection.rank(), token, now());
   act();
 }
 
-void RankProcess::disconnected(PeerConnection& wire, const std::string& why) {
-  log_.debug([&] { return cat("the connection with ", rank_name(wire.rank()), " ended: ", why); });
-  retire(loop_, std::move(wires_.extract(wire.rank()).mapped()));
-  node_->disconnected(wire.rank(), why, now());
+void RankProcess::disconnected(PeerConnection& connection, const std::string& why) {
+  log_.debug(
+      [&] { return cat("the connection with ", rank_name(connection.rank()), " ended: ", why); });
+  retire(loop_, std::move(connections_.extract(connection.rank()).mapped()));
+  node_->disconnected(connection.rank(), why, now());
   act();
   if (has_no_connection()) owner_.all_closed();
 }
 
-void RankProcess::hung_up(PeerConnection& wire) {
+void RankProcess::hung_up(PeerConnection& connection) {
   const auto at = std::find_if(closing_.begin(), closing_.end(),
-                               [&](const auto& one) { return one.get() == &wire; });
+                               [&](const auto& one) { return one.get() == &connection; });
   retire(loop_, std::move(*at));
   closing_.erase(at);
   if (has_no_connection()) owner_.all_closed();

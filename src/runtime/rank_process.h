@@ -45,10 +45,10 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
 
   Status start();
   // The connection to a peer: dialed, or accepted by a listener with its first frame. Returns false
-  // and does not change `wire` if that peer is not expected.
+  // and does not change `connection` if that peer is not expected.
   Status dial(Transport& transport, int32_t peer, const std::string& endpoint,
               const DialKeys& keys);
-  bool accept(int32_t peer, std::unique_ptr<PeerConnection>& wire, int lane,
+  bool accept(int32_t peer, std::unique_ptr<PeerConnection>& connection, int lane,
               std::span<const std::byte> first);
 
   Status begin(const StepDescriptor& step, const Batch& batch);  // rank 0
@@ -74,7 +74,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   }
   Worker& worker() { return worker_; }
   RankNode& node() { return *node_; }
-  bool has_no_connection() const { return wires_.empty() && closing_.empty(); }
+  bool has_no_connection() const { return connections_.empty() && closing_.empty(); }
 
  private:
   int64_t now() const { return loop_.now_ms(); }
@@ -103,11 +103,11 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   void closed() override { owner_.closed(); }
 
   // PeerConnection::Reader
-  void connected(PeerConnection& wire) override;
-  void received(PeerConnection& wire, int lane, std::span<const std::byte> frame) override;
-  void sent(PeerConnection& wire, uint64_t token) override;
-  void disconnected(PeerConnection& wire, const std::string& why) override;
-  void hung_up(PeerConnection& wire) override;
+  void connected(PeerConnection& connection) override;
+  void received(PeerConnection& connection, int lane, std::span<const std::byte> frame) override;
+  void sent(PeerConnection& connection, uint64_t token) override;
+  void disconnected(PeerConnection& connection, const std::string& why) override;
+  void hung_up(PeerConnection& connection) override;
 
   Loop& loop_;
   std::shared_ptr<const Plan> plan_;
@@ -116,9 +116,9 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   Log& log_;
   std::unique_ptr<RankNode> node_;
   std::unique_ptr<JobThread> thread_;
-  std::map<int32_t, std::unique_ptr<PeerConnection>> wires_;  // by peer
-  std::vector<std::unique_ptr<PeerConnection>> closing_;      // their last frames are being sent
-  std::set<int32_t> accepted_;  // accepted once, and not accepted again
+  std::map<int32_t, std::unique_ptr<PeerConnection>> connections_;  // by peer
+  std::vector<std::unique_ptr<PeerConnection>> closing_;  // their last frames are being sent
+  std::set<int32_t> accepted_;                            // accepted once, and not accepted again
   Loop::Timer timer_, watch_timer_;
   StallWatch stall_;
   int64_t finished_;       // when the last job ended, or the rank was last seen idle

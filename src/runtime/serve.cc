@@ -34,15 +34,15 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
         timer_(mesh.loop(), [this] { tick(); }) {}
 
   ~Applicant() override {
-    if (wire_) retire(mesh_.loop(), std::move(wire_));
+    if (connection_) retire(mesh_.loop(), std::move(connection_));
   }
 
   Status start() {
     const DialKeys keys = mesh_.keys_to_join();
-    WEFT_TRY_ASSIGN(auto connection, mesh_.transport().dial(zero_, &keys));
-    wire_ = std::make_unique<PeerConnection>(std::move(connection));
+    WEFT_TRY_ASSIGN(auto raw, mesh_.transport().dial(zero_, &keys));
+    connection_ = std::make_unique<PeerConnection>(std::move(raw));
     link_.start(now());
-    wire_->start(*this);
+    connection_->start(*this);
     tick();
     return {};
   }
@@ -62,14 +62,14 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
   // Its last frames are still sent after this object is destroyed.
   void leave() {
     link_.bye(now(), *this);
-    wire_->connection().close_after(kLingerMs);
+    connection_->raw().close_after(kLingerMs);
   }
   // Reports to rank 0 why this process cannot be the assigned rank. Rank kNobody: because of this
   // process.
   void give_up(const Origin& why) {
-    if (!wire_) return;
+    if (!connection_) return;
     link_.abort(why, now(), *this);
-    wire_->connection().close_after(kLingerMs);
+    connection_->raw().close_after(kLingerMs);
   }
 
  private:
@@ -90,7 +90,7 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
 
   void send(Lane lane, std::span<const std::byte, kHeaderBytes> header,
             std::span<const std::byte> payload, uint64_t token) override {
-    wire_->connection().send(static_cast<int>(lane), header, payload, token);
+    connection_->raw().send(static_cast<int>(lane), header, payload, token);
   }
   void open() override {
     // Not from within a call of the link.
@@ -129,14 +129,14 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
     on_lost_(origin);
   }
   void closed() override {}
-  std::string trouble() override { return wire_->connection().trouble(); }
+  std::string trouble() override { return connection_->raw().trouble(); }
 
   Mesh& mesh_;
   const std::string zero_;  // the address of rank 0
   JoinRequest request_;
   const std::function<void(const Origin&)> on_lost_;
   Link link_;
-  std::unique_ptr<PeerConnection> wire_;
+  std::unique_ptr<PeerConnection> connection_;
   Loop::Timer timer_;
   bool welcomed_ = false;  // a welcome has arrived
   Welcome welcome_;
@@ -321,9 +321,9 @@ class Server final : public EventSource, private RankProcess::Owner {
                                              static_cast<Owner&>(*this), log_);
     WEFT_TRY(process_->start());
     mesh_.admission().take_members(worker_->rank(), identity,
-                                   [this](int32_t rank, std::unique_ptr<PeerConnection>& wire,
+                                   [this](int32_t rank, std::unique_ptr<PeerConnection>& connection,
                                           int lane, std::span<const std::byte> first) {
-                                     return process_->accept(rank, wire, lane, first);
+                                     return process_->accept(rank, connection, lane, first);
                                    });
     mesh_.release_descriptors();
     for (const int32_t peer : process_->node().peers()) {

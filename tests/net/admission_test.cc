@@ -110,11 +110,12 @@ class AdmissionTest : public testing::Test {
   std::optional<Status> gathered_;
   std::vector<int32_t> members_;
   std::vector<Origin> left_;
-  const Admission::Member member_ = [this](int32_t rank, std::unique_ptr<PeerConnection>& wire, int,
+  const Admission::Member member_ = [this](int32_t rank,
+                                           std::unique_ptr<PeerConnection>& connection, int,
                                            std::span<const std::byte>) {
     if (std::count(members_.begin(), members_.end(), rank)) return false;
     members_.push_back(rank);
-    const std::unique_ptr<PeerConnection> taken = std::move(wire);
+    const std::unique_ptr<PeerConnection> taken = std::move(connection);
     return true;
   };
 };
