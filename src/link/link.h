@@ -76,10 +76,12 @@ class LinkEffects {
   virtual void open() = 0;  // hello accepted in both directions
   // The memory for the tensor with this tag, of its size, or the reason why it is refused (no
   // grant, unknown, wrong size). Tensors can arrive just before open().
-  virtual Result<std::span<std::byte>> landing(const Tag& tag, uint64_t bytes) = 0;
-  virtual void arrived(const Tag& tag) = 0;
-  virtual void released(const Tag& tag) = 0;  // all pieces of a tensor have been read
-  virtual void granted(const Tag& tag) = 0;
+  virtual Result<std::span<std::byte>> landing(const Tag&, uint64_t) {
+    return Status(Code::protocol, "no tensors before the run");
+  }
+  virtual void arrived(const Tag&) {}
+  virtual void released(const Tag&) {}  // all pieces of a tensor have been read
+  virtual void granted(const Tag&) {}
   virtual void message(uint32_t type, std::span<const std::byte> bytes) = 0;
   virtual void leaving() = 0;  // the peer sent bye; answer with bye() in time
   virtual void failed(const Origin& origin, bool by_abort) = 0;  // once; the link cannot be used

@@ -33,12 +33,6 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
     connection->raw().send(static_cast<int>(lane), header, payload, token);
   }
   void open() override {}
-  Result<std::span<std::byte>> landing(const Tag&, uint64_t) override {
-    return Status(Code::protocol, "a candidate sends no tensors");
-  }
-  void arrived(const Tag&) override {}
-  void released(const Tag&) override {}
-  void granted(const Tag&) override {}
   void message(uint32_t type, std::span<const std::byte> bytes) override {
     if (type == kJoinType) admission.join_requested(*this, bytes);
   }

@@ -97,12 +97,6 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
     mesh_.loop().post(
         [this] { link_.send_message(kJoinType, encode_join(request_), now(), *this); });
   }
-  Result<std::span<std::byte>> landing(const Tag&, uint64_t) override {
-    return Status(Code::protocol, "no tensors in the admission");
-  }
-  void arrived(const Tag&) override {}
-  void released(const Tag&) override {}
-  void granted(const Tag&) override {}
   void message(uint32_t type, std::span<const std::byte> bytes) override {
     if (type != kWelcomeType) return;
     // Another thread may use the first one.
