@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "kernels/fpenv.h"
 #include "kernels/normal.h"
-#include "runtime/tensor_loops.h"
+#include "kernels/ranges.h"
 
 namespace weft {
 
@@ -60,9 +60,8 @@ void InitialValues::draw_all() {
 void InitialValues::fill(const Missing& missing) {
   const ComputeScope scope;
   const int64_t all = missing.param->shape.elements();
-  for_tiles(tiles_, static_cast<int>((all + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
-    const int64_t begin = std::max(tile * kLoopBlock, missing.written);
-    const int64_t end = std::min(tile * kLoopBlock + kLoopBlock, all);
+  for_ranges(tiles_, all, kTileElements, [&](int64_t first, int64_t end) {
+    const int64_t begin = std::max(first, missing.written);
     if (begin >= end) return;
     const auto count = static_cast<size_t>(end - begin);
     if (float* const elements = missing.value.only_floats()) {
