@@ -32,9 +32,6 @@ struct Route {
     uint64_t sequence = UINT64_MAX;
   };
   std::array<Expected, 2> expected = {};
-
-  // The other end of a micro-batch's message: that of all micro-batches.
-  const Peer& peer(int32_t) const { return other; }
 };
 
 // The transport of the messages of one rank. None of these functions calls the router before it

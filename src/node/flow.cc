@@ -64,7 +64,7 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   MessageAt here = message_at(tag);
   WEFT_TRY_ASSIGN(Route * route, route_of(here));
   const Edge& edge = edge_at(here);
-  if (!route || !route->incoming || route->peer(here.micro_batch).rank != from.rank)
+  if (!route || !route->incoming || route->other.rank != from.rank)
     return wrong(
         cat("edge ", here.edge, " goes from rank ", edge.from_rank, " to rank ", edge.to_rank));
   const StepDescriptor* const step = router_.find_step(route->kind, tag.step);
@@ -104,7 +104,7 @@ void RankNode::run(int32_t job, bool deliver) {
 void RankNode::post(const Route& route, const StepDescriptor& step, int32_t micro_batch,
                     bool delivered) {
   const MessageAt here = at(step, route.edge, micro_batch);
-  const Route::Peer& to = route.peer(micro_batch);
+  const Route::Peer& to = route.other;
   // The job that waits for a feed copies it.
   const bool copied = delivered || route.kind == EdgeKind::feed;
   if (to.rank == rank_) return copied ? copied_here(here) : effects_.copy(here);
@@ -121,7 +121,7 @@ void RankNode::copied_here(const MessageAt& at) {
 
 void RankNode::grant(Route& route, const StepDescriptor& step, int32_t micro_batch) {
   const MessageAt here = at(step, route.edge, micro_batch);
-  const Route::Peer& from = route.peer(micro_batch);
+  const Route::Peer& from = route.other;
   if (from.rank == rank_) return push({Event::Kind::granted, rank_, here});
   Route::Expected& is = expected(here.mode, route, step.sequence, step.overlaps);
   if (route.kind == EdgeKind::gather) is.next = is.room = micro_batch;  // none is in transit
@@ -227,7 +227,7 @@ Status RankNode::granted(const Event& event) {
   const StepDescriptor* const step =
       route ? router_.find_step(route->kind, here.sequence) : nullptr;
   if ((step && here.mode != step->mode) || !route || !route->outgoing ||
-      route->peer(here.micro_batch).rank != event.peer) {
+      route->other.rank != event.peer) {
     const Edge& edge = edge_at(here);
     return wrong(cat("grant of edge ", here.edge, ", which goes from rank ", edge.from_rank,
                      " to rank ", edge.to_rank));

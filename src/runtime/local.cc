@@ -20,7 +20,7 @@ struct LocalRanks::Rank final : RankLinks {
             bool delivered) override {
     // A feed is copied by the job that waits for it.
     if (delivered || route.kind == EdgeKind::feed) return copied(route, step.sequence, micro_batch);
-    Rank& receiver = *ranks.ranks_[static_cast<size_t>(route.peer(micro_batch).rank)];
+    Rank& receiver = *ranks.ranks_[static_cast<size_t>(route.other.rank)];
     Rank& copier = receiver.tasks > 0 && tasks == 0 ? *this : receiver;
     copier.start({.step = step, .edge = route.edge, .micro_batch = micro_batch});
   }
@@ -29,12 +29,12 @@ struct LocalRanks::Rank final : RankLinks {
     ranks.driver_.run(rank, task);
   }
   void copied(const Route& route, uint64_t sequence, int32_t micro_batch) {
-    push(Event::Kind::arrived, route.peer(micro_batch).rank, sequence, route, micro_batch);
+    push(Event::Kind::arrived, route.other.rank, sequence, route, micro_batch);
     if (route.kind != EdgeKind::feed)  // inputs are not moved
       push(Event::Kind::released, rank, sequence, route, micro_batch);
   }
   void grant(Route& route, const StepDescriptor& step, int32_t micro_batch) override {
-    push(Event::Kind::granted, route.peer(micro_batch).rank, step.sequence, route, micro_batch);
+    push(Event::Kind::granted, route.other.rank, step.sequence, route, micro_batch);
   }
   void control(int32_t to, const Control& message) override {
     ranks.queue_.push_back(

@@ -206,10 +206,11 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   }
   void failed(const Origin& origin) override {
     failed_ = true;
-    failure_ = attempt([&] { return Status(origin).followed_by(requests_.asked_of(origin.rank)); });
-    joined_.set(failure_);
-    requests_.fail(failure_);
-    run_failed(failure_);
+    const Status failure =
+        attempt([&] { return Status(origin).followed_by(requests_.asked_of(origin.rank)); });
+    joined_.set(failure);
+    requests_.fail(failure);
+    run_failed(failure);
     begin_soon();
     mesh_.admission().fail_run(origin);
   }
@@ -224,7 +225,6 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   Waiter gathered_, joined_, all_closed_;
   Status stopped_;  // loop thread, as all below; ok: the run is not being freed
   bool watches_ = false, expects_ = false, is_joined_ = false, failed_ = false;
-  Status failure_;
 };
 
 }  // namespace

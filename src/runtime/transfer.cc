@@ -49,7 +49,7 @@ class Transfer {
 
  private:
   void make_lanes(int32_t only);
-  Status make_slots();
+  void make_slots();
   Status ask_more();
   Status ask(size_t lane);
   Status take_answer(Slot& slot, bool wanted);
@@ -132,7 +132,7 @@ uint64_t Transfer::floats_at_once(const Lane& lane, size_t tensor) const {
 }
 
 // All memory of the transfer is allocated here, so that answers allocate nothing.
-Status Transfer::make_slots() {
+void Transfer::make_slots() {
   size_t requests = 0;
   for (const Lane& lane : lanes_)
     for (const Item& item : lane.items)
@@ -145,7 +145,6 @@ Status Transfer::make_slots() {
     slot.bytes.reserve(type_ == rpc::kHash ? sizeof(Digest) : kPieceBytes);
     free_.push_back(&slot);
   }
-  return {};
 }
 
 bool Transfer::more_to_ask() const {
@@ -254,7 +253,7 @@ Status Transfer::move(const TakePiece& take, const FillPiece& fill,
   take_ = &take;
   fill_ = &fill;
   bool reported = !left;
-  Status status = attempt([this] { return make_slots(); });
+  Status status = attempt([this] { make_slots(); });
   const auto go_on = [&status](auto&& body) {
     if (Status s = attempt(body); status.ok()) status = s;
   };

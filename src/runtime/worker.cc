@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "base/text.h"
 #include "engine/steps.h"
@@ -197,15 +196,9 @@ Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
 Status Worker::trace(size_t jobs) {
   spans_.clear();
   spans_wanted_ = 0;
-  // Tests the size first: the caller may be the loop thread, which does not catch exceptions of
-  // reserve(), and the number comes from outside.
-  void* room =
-      jobs <= spans_.max_size() ? ::operator new(jobs * sizeof(TraceSpan), std::nothrow) : nullptr;
-  if (!room)
+  if (!attempt([&] { spans_.reserve(jobs); }).ok())
     return Status(Code::no_memory,
                   cat("rank ", rank_, " has no memory for the spans of ", jobs, " jobs"));
-  ::operator delete(room);
-  spans_.reserve(jobs);
   spans_wanted_ = jobs;
   return {};
 }

@@ -29,7 +29,7 @@ struct Sim::Rank final : RankLinks {
       sim.events_.push({SimEvent::Kind::released, rank, route.edge, micro_batch}, now);
   }
   void grant(Route& route, const StepDescriptor&, int32_t micro_batch) override {
-    const Route::Peer& to = route.peer(micro_batch);
+    const Route::Peer& to = route.other;
     const double latency = to.link < 0 ? 0 : sim.lines_[static_cast<size_t>(to.link)].link.latency;
     sim.events_.push({SimEvent::Kind::granted, to.rank, route.edge, micro_batch},
                      sim.events_.now() + latency);
@@ -94,7 +94,7 @@ void Sim::fail(const Status& status) {
 }
 
 void Sim::send(const Route& route, int32_t micro_batch) {
-  const Route::Peer& to = route.peer(micro_batch);
+  const Route::Peer& to = route.other;
   double arrival = events_.now();
   if (to.link >= 0) {
     Line& line = lines_[static_cast<size_t>(to.link)];
