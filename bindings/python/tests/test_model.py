@@ -186,6 +186,17 @@ class Errors(unittest.TestCase):
         with self.assertRaises(TypeError):
             weft.Model().input("x", (4,)) + "text"
 
+    def test_dimensions_are_not_cut(self):
+        model = weft.Model()
+        x = model.input("x", (np.int64(4),))
+        self.assertEqual(x.shape, (1, 4))
+        for add in (lambda n: model.input("y", (n,)), lambda n: model.parameter("w", [n, 4]), lambda n: x.linear(n)):
+            with self.assertRaisesRegex(OverflowError, f"{2**64 + 2} is out of the range"):
+                add(2**64 + 2)
+            for n in (3.7, "4"):
+                with self.assertRaises(TypeError):
+                    add(n)
+
     def test_options(self):
         model = small_model()
         with self.assertRaisesRegex(TypeError, "no option 'rnaks'"):

@@ -1,11 +1,12 @@
 """NumPy arrays as tensors of the library and tensors as arrays, both without copies."""
 import ctypes
+import operator
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 
 from . import _raw
-from ._core import check, new
+from ._core import check, exact, new
 from ._types import DType
 
 DTYPES: Dict[DType, "np.dtype[Any]"] = {DType.F32: np.dtype(np.float32), DType.I32: np.dtype(np.int32), DType.F64: np.dtype(np.float64)}
@@ -24,7 +25,7 @@ def desc_of(shape: Sequence[int], code: DType) -> Any:
     if len(shape) > _raw.WEFT_MAX_DIMS:
         raise ValueError(f"the array has {len(shape)} dimensions, expected at most {_raw.WEFT_MAX_DIMS}")
     desc = _raw.weft_desc(code, len(shape))
-    desc.dims[:len(shape)] = [int(n) for n in shape]
+    desc.dims[:len(shape)] = exact(ctypes.c_int64, map(operator.index, shape))
     return desc
 
 
