@@ -33,6 +33,22 @@ class Steps(unittest.TestCase):
                 digests.add((run.digest(), run.optimizer_digest()))
         self.assertEqual(len(digests), 1)
 
+    def test_the_last_loss_may_be_zero(self):
+        x, y = sine()
+        with small_plan().run() as run:
+            self.assertIsNone(run.last_loss)
+            run.train(x, y)
+            self.assertGreater(run.last_loss, 0)
+            for name in ("out.weight", "out.bias"):
+                run.write(name, np.zeros_like(run.read(name)))
+            self.assertEqual(run.evaluate(x, np.zeros_like(y)), 0)
+            self.assertEqual(run.last_loss, 0)
+            run.evaluate(x, y)
+            last = run.last_loss
+            run.forward(x)
+            self.assertEqual(run.last_loss, last)
+            self.assertGreater(last, 0)
+
     def test_a_rate_that_is_set_replaces_that_of_the_plan(self):
         x, y = sine()
         with small_plan().run() as run:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Array = "np.ndarray[Any, Any]"
 FINAL = {EventKind.DONE, EventKind.ERROR, EventKind.SAVED}
 FAILURES = {EventKind.ERROR, EventKind.FAILED}
+WITHOUT_LOSS = {StepMode.FORWARD, StepMode.FILL}
 OWN_TAGS = 1 << 63    # the first tag that a run gives
 OTHERS = None         # as a tag: the events of submit(), save() and the start, which poll() returns
 NOBODY = -1           # as a tag: no events
@@ -36,8 +37,8 @@ NOBODY = -1           # as a tag: no events
 class _Pending:
     """A step or save that is not finished. The run uses the memory of the arrays until then."""
 
-    def __init__(self, tag: int, arrays: Sequence[Any]) -> None:
-        self.tag, self.arrays = tag, arrays
+    def __init__(self, tag: int, arrays: Sequence[Any], has_loss: bool) -> None:
+        self.tag, self.arrays, self.has_loss = tag, arrays, has_loss
 
 
 def _outputs(event: Any) -> Sequence[Any]:
@@ -213,7 +214,7 @@ class Run(Polled):
             for i, tensor in enumerate(wrapped):
                 pointers[i] = None if tensor is None else tensor.__enter__()
             with self._lock:
-                self._promise(_Pending(tag, arrays), _raw.weft_run_submit, pointers, len(arrays), mode, tag)
+                self._promise(_Pending(tag, arrays, mode not in WITHOUT_LOSS), _raw.weft_run_submit, pointers, len(arrays), mode, tag)
                 self._samples = _samples(arrays)
         except Exception:
             self._own.discard(tag)
@@ -362,9 +363,9 @@ class Run(Polled):
         for i, item in enumerate(self._pending):
             if item.tag == event.tag:
                 del self._pending[i]
+                if event.kind == EventKind.DONE and item.has_loss:
+                    self.last_loss = event.loss
                 break
-        if event.kind == EventKind.DONE and event.loss:
-            self.last_loss = event.loss
 
     def _raise_failure(self, event: Any) -> None:
         """Raises the failure that an event, or its struct, tells."""
@@ -445,7 +446,7 @@ class Run(Polled):
             self._call(_raw.weft_run_save, settings.pointer)
             return None
         with self._between():
-            self._promise(_Pending(settings.struct.tag, ()), _raw.weft_run_save, settings.pointer)
+            self._promise(_Pending(settings.struct.tag, (), False), _raw.weft_run_save, settings.pointer)
         return int(settings.struct.tag)
 
     def load(self, checkpoint: Union[Checkpoint, Path], what: Union[Load, str] = Load.ALL) -> None:
