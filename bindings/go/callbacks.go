@@ -82,12 +82,15 @@ func (o *op) run(call *C.weft_op_call, function func(o *op) error) C.int32_t {
 }
 
 func (o *op) contain(function func(o *op) error) (err error) {
+	returned := false // recover returns nil for panic(nil) if go.mod says go 1.20 or older
 	defer func() {
-		if value := recover(); value != nil {
+		if value := recover(); !returned {
 			err = &PanicError{o.Name, value, debug.Stack()}
 		}
 	}()
-	return function(o)
+	err = function(o)
+	returned = true
+	return err
 }
 
 func descs(from *C.weft_view, n C.uint32_t) []Desc {

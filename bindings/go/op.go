@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"unicode"
 )
 
 // OpReads are tensors that a gradient of an op reads besides OpCall.GradOutput. The others are empty in its call, and their memory is free.
@@ -129,17 +130,26 @@ func caused(ops []*op, err error) error {
 		o.mu.Lock()
 		found, text := o.err, o.text
 		o.mu.Unlock()
-		if found != nil && strings.Contains(e.Text, text) {
+		if found != nil && strings.Contains(e.Text, ": "+text) {
 			e.Cause = found
 		}
 	}
 	return err
 }
 
-// textOf returns the text of an error of an op as the message of the library contains it. fmt also returns a text if Error panics, which must
-// not reach C.
+// textOf returns the text of an error of an op as the message of the library contains it: with printable characters only, as the library
+// escapes others, and never empty. fmt also returns a text if Error panics, which must not reach C.
 func textOf(err error) string {
-	text := strings.Join(strings.Fields(strings.ReplaceAll(fmt.Sprint(err), "\x00", " ")), " ")
+	printable := func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}
+	text := strings.Join(strings.Fields(strings.Map(printable, fmt.Sprint(err))), " ")
+	if text == "" {
+		text = fmt.Sprintf("%T", err)
+	}
 	if len(text) > 200 {
 		text = strings.ToValidUTF8(text[:200], "")
 	}

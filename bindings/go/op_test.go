@@ -151,6 +151,28 @@ func TestTheTextOfAnErrorOfAnOpCannotPanicInC(t *testing.T) {
 	}
 }
 
+func TestAnyTextOfAnErrorOfAnOpIsFound(t *testing.T) {
+	_, batch := sine(t)
+	for _, text := range []string{"", "a\x1b[31mb", "a\u202eb", "a\xffb", "a\n\tb", strings.Repeat("\x01ö", 200)} {
+		err := errors.New(text)
+		op := scaled(func() error { return err })
+		_, found := start(t, withOp(t, &op), small, 1).Step(background, weft.Train, batch...)
+		if !errors.Is(found, weft.EUSER) || !errors.Is(found, err) || !strings.Contains(found.Error(), " returned -11: ") {
+			t.Errorf("%q: %v", text, found)
+		}
+	}
+}
+
+func TestAPanicWithNilIsAFailure(t *testing.T) {
+	_, batch := sine(t)
+	op := scaled(func() error { panic(nil) })
+	_, err := start(t, withOp(t, &op), small, 1).Step(background, weft.Train, batch...)
+	var panicked *weft.PanicError
+	if !errors.Is(err, weft.EUSER) || !errors.As(err, &panicked) {
+		t.Error(err)
+	}
+}
+
 // The library drops an op with the last object that uses it, and then Go can free what it refers to.
 func TestAnOpIsFreedWithItsModel(t *testing.T) {
 	freed := make(chan bool)
