@@ -20,6 +20,7 @@ namespace {
 // For the first loop of a process libuv makes a pipe, and ends the process if this fails. Every
 // loop needs four more descriptors, and its users soon need others.
 constexpr int kDescriptors = 8;
+constexpr const char* kNotMade = "event loop: cannot be made";
 }  // namespace
 
 Loop::State::~State() {
@@ -29,8 +30,7 @@ Loop::State::~State() {
 Status Loop::State::open() {
   descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (descriptor < 0) return system_failure("event loop: cannot be woken", errno);
-  if (const int error = uv_loop_init(&loop); error != 0)
-    return system_failure("event loop: cannot be made", -error);
+  if (const int error = uv_loop_init(&loop); error != 0) return system_failure(kNotMade, -error);
   is_open = true;
   if (const int error = uv_poll_init(&loop, &poll, descriptor); error != 0)
     return system_failure("event loop: cannot be woken", -error);
@@ -89,7 +89,10 @@ Loop::Task* Loop::State::take() {
 Loop::Loop() : state_(std::make_unique<State>(*this)) {}
 
 Result<std::unique_ptr<Loop>> Loop::make() {
-  WEFT_TRY(spare_descriptors(kDescriptors, "event loop: cannot be made"));
+  // libuv ends the process if it closes a standard descriptor. If the host has closed some, these
+  // get their numbers, so that the descriptors of the loop have others.
+  WEFT_TRY_ASSIGN(const HeldDescriptors standard, HeldDescriptors::hold(3, kNotMade));
+  WEFT_TRY(spare_descriptors(kDescriptors, kNotMade));
   std::unique_ptr<Loop> made(new Loop);
   WEFT_TRY(made->state_->open());
   return made;

@@ -76,9 +76,19 @@ TEST(LoopDeathTest, WithoutDescriptorsIsAFailureOfItsOwn) {
 #ifdef WEFT_SANITIZED
   GTEST_SKIP() << "sanitizers end the process instead";
 #endif
-  for (int left = 0; left < 8; ++left)
+  for (int left = 0; left < 11; ++left)
     EXPECT_EXIT(make_the_first_loop(left), testing::ExitedWithCode(2), "") << left;
-  EXPECT_EXIT(make_the_first_loop(8), testing::ExitedWithCode(1), "");
+  EXPECT_EXIT(make_the_first_loop(11), testing::ExitedWithCode(1), "");
+}
+
+void end_a_loop_without_standard_descriptors() {
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(standard);
+  const bool made = Loop::make().ok();
+  std::_Exit(made ? 1 : 2);
+}
+
+TEST(LoopDeathTest, HasNoStandardDescriptor) {
+  EXPECT_EXIT(end_a_loop_without_standard_descriptors(), testing::ExitedWithCode(1), "");
 }
 
 TEST(Loop, RunsWhatWasPostedBeforeStopAndRefusesTheRest) {
