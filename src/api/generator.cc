@@ -15,7 +15,6 @@
 // micro-batches of that replica.
 #include <algorithm>
 #include <array>
-#include <deque>
 
 #include "api/cache_places.h"
 #include "api/run_handle.h"
@@ -92,6 +91,11 @@ struct weft_generator {
         fills_(run.run->plan().mode(Mode::fill).present),
         free_(run.run->plan().config.data, static_cast<int32_t>(attention.attrs.dims[0])),
         chosen_(static_cast<size_t>(run.run->plan().config.data)) {
+    // So that a failed allocation finds all sequences as they were before or after a token.
+    sequences_.reserve(chosen_.size() * static_cast<size_t>(attention.attrs.dims[0]));
+    for (std::vector<Row>& rows : chosen_) rows.reserve(full_ * micro_batches_);
+    rows_.reserve(chosen_.size() * full_ * micro_batches_);
+    made_.reserve(full_);
     run_.generates = true;
   }
 
@@ -133,7 +137,7 @@ struct weft_generator {
   void choose_step();
   void join_replicas();
   size_t rounds(size_t groups) const;
-  Status submit();
+  Status begin_step();
   void write_rows(size_t begin);
   void feed();
   void feed_padding();
@@ -157,7 +161,7 @@ struct weft_generator {
   bool small_only_ = false;  // the step has short micro-batches only
   size_t step_rows_ = 0;     // when all are chosen
   size_t delivered_ = 0;     // micro-batches whose logits have arrived
-  std::deque<Made> made_;    // not returned yet
+  std::vector<Made> made_;   // not returned yet, the first one last
   Candidates candidates_;
 };
 
@@ -298,7 +302,8 @@ void weft_generator::write_rows(size_t begin) {
   }
 }
 
-Status weft_generator::submit() {
+Status weft_generator::begin_step() {
+  choose_step();
   const Desc desc{DType::i32, {static_cast<int64_t>(step_rows_), 1}};
   weft_tensor* inputs[3] = {};
   for (size_t i = 0; i < inputs_.size(); ++i) {
@@ -376,8 +381,8 @@ void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
             : c.limit > 0 && added + 1 >= c.limit   ? WEFT_SEQUENCE_LIMIT
             : sequence.tokens.size() + 1 > context_ ? WEFT_SEQUENCE_CONTEXT
                                                     : WEFT_SEQUENCE_CONTINUES;
-  made_.push_back({out});
   sequence.tokens.push_back(token);
+  made_.push_back({out});
   if (out.end) leave(find(sequence.id));
 }
 
@@ -389,31 +394,38 @@ Status weft_generator::take(const weft_event& event) {
   const weft_tensor& out = *event.outputs[0];
   const size_t begin = event.micro_batch * (small_only_ ? small_ : full_);
   auto* logits = static_cast<float*>(out.data);
+  Status failure;
   for (int64_t i = 0; i < out.desc.shape[0]; ++i, logits += vocabulary_) {
     const uint64_t id = rows_[begin + static_cast<size_t>(i)].sequence;
-    // A sequence may have been removed while the step ran.
-    if (const auto at = id ? find(id) : sequences_.end(); at != sequences_.end())
-      add_token(**at, {logits, static_cast<size_t>(vocabulary_)});
+    const auto at = id ? find(id) : sequences_.end();
+    if (at == sequences_.end()) continue;  // it may have been removed while the step ran
+    Sequence& sequence = **at;
+    Status status = attempt([&] {
+      add_token(sequence, {logits, static_cast<size_t>(vocabulary_)});
+    });
+    if (status.ok()) continue;
+    --sequence.cached;  // these logits are computed again
+    failure = std::move(status);
   }
+  std::reverse(made_.begin(), made_.end());
   ++delivered_;
   feed();
-  return {};
+  return failure;
 }
 
 Status weft_generator::poll(weft_token& token, int64_t timeout_ns, bool& found) {
   const int64_t begin = monotonic_ns();
   for (;;) {
     if (!made_.empty()) {
-      Made next = std::move(made_.front());
-      made_.pop_front();
+      Made next = std::move(made_.back());
+      made_.pop_back();
       fill_result(&token, next.token);
       found = next.failure.ok();
       return std::move(next.failure);
     }
     if (!in_step_) {
       if (sequences_.empty()) return {};
-      choose_step();
-      if (const Status status = submit(); !status.ok()) {
+      if (const Status status = attempt([this] { return begin_step(); }); !status.ok()) {
         give_rows_back();
         return status;
       }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -181,6 +182,69 @@ TEST_P(AnyDriver, AnyAllocationMayFail) {
         << "allocation " << n << ": " << failed[0];
     EXPECT_EQ(memory::live(), before) << "after allocation " << n << " had failed";
   }
+}
+
+// Whichever allocation of a generator fails, its sequences get the tokens that they get otherwise.
+class Generating : public testing::Test {
+ protected:
+  using Tokens = std::map<uint64_t, std::vector<int32_t>>;
+
+  // Allocation `n` fails, from the first sequence on. Sets whether there was one.
+  Tokens generate(int64_t n, bool& failed) {
+    Tokens out;
+    Error err;
+    weft_run* run = nullptr;
+    weft_generator* generator = nullptr;
+    EXPECT_EQ(weft_run_start(plan_.get(), nullptr, nullptr, &run, &err), WEFT_OK) << err.text;
+    EXPECT_EQ(weft_generator_new(run, &generator, &err), WEFT_OK) << err.text;
+    memory::fail(n, 1);
+    const int32_t text[] = {1, 2, 3, 4, 5, 6, 7};
+    for (uint64_t i = 0; i < kSequences; ++i) {
+      weft_sequence_config config = defaults(weft_sequence_config_init);
+      config.number = i;
+      config.limit = 4 + i;
+      uint64_t id = 0;
+      const size_t length = i == 0 ? 7 : 1;  // a long beginning is apart from other tokens
+      weft_status added;
+      do added = weft_generator_add(generator, text, length, &config, &id, nullptr);
+      while (added == WEFT_ENOMEM);
+      EXPECT_EQ(added, WEFT_OK) << "sequence " << i;
+    }
+    weft_token token = sized<weft_token>();
+    for (int calls = 0; calls < 100; ++calls) {
+      const weft_status polled = weft_generator_poll(generator, &token, 1000000000, nullptr);
+      if (polled == 0) break;
+      if (polled == 1) out[token.sequence].push_back(token.token);
+      EXPECT_TRUE(polled == 1 || polled == WEFT_ENOMEM) << polled;
+    }
+    failed = memory::stop_failing();
+    weft_generator_free(generator);
+    weft_run_free(run);
+    return out;
+  }
+
+  static constexpr uint64_t kSequences = 3;
+  PlanPtr plan_ = [] {
+    weft_decoder_config config = defaults(weft_decoder_config_init);
+    config.sequences = kSequences;  // a place that is lost is missed
+    weft_model* model = nullptr;
+    EXPECT_EQ(weft_model_decoder("gpt-nano:blocks=1,width=16,heads=1,vocabulary=32,context=16",
+                                 &config, &model, nullptr, nullptr),
+              WEFT_OK);
+    weft_plan_config plan = plan_config(1, 4, 4);
+    plan.short_size = 2;
+    return new_plan(ModelPtr(model), plan);
+  }();
+};
+
+TEST_F(Generating, AnyAllocationMayFail) {
+  bool failed = false;
+  const Tokens tokens = generate(INT64_MAX, failed);
+  for (uint64_t i = 0; i < kSequences; ++i) EXPECT_EQ(tokens.at(i + 1).size(), 4 + i);
+  int64_t n = 0;
+  for (failed = true; failed && !HasFailure(); ++n)
+    EXPECT_EQ(generate(n, failed), tokens) << "allocation " << n;
+  EXPECT_GT(n, 20);
 }
 
 TEST_P(AnyDriver, StepsLeaveNoMemoryBehind) {
