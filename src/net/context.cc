@@ -13,16 +13,21 @@ namespace {
 
 // ZeroMQ ends the process if its threads find no free descriptor; they need about six.
 constexpr int kDescriptors = 8;
+constexpr const char* kNotStarted = "ZeroMQ cannot be started";
 
 }  // namespace
 
 Result<ZmqContext> ZmqContext::make() {
-  WEFT_TRY(spare_descriptors(kDescriptors, "ZeroMQ cannot be started"));
+  WEFT_TRY(spare_descriptors(kDescriptors, kNotStarted));
   void* context = zmq_ctx_new();
-  if (context == nullptr)
-    return Status(Code::no_memory, cat("ZeroMQ cannot be started: ", zmq_strerror(errno)));
+  if (context == nullptr) return system_failure(kNotStarted, errno);
+  ZmqContext out(context);
   zmq_ctx_set(context, ZMQ_BLOCKY, 0);
-  return ZmqContext(context);
+  // The first socket starts the threads, while the descriptors are free.
+  void* const first = zmq_socket(context, ZMQ_PAIR);
+  if (first == nullptr) return system_failure(kNotStarted, errno);
+  zmq_close(first);
+  return out;
 }
 
 ZmqContext::~ZmqContext() {

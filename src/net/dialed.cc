@@ -38,7 +38,7 @@ class Dialed final : public Channel {
       socket->set(ZMQ_IPV6, v6 ? 1 : 0);
       if (keys != nullptr) socket->encrypt_to(keys->server, keys->own);
       if (zmq_connect(socket->raw(), endpoint.c_str()) != 0)
-        return Status(Code::io, cat("'", endpoint, "': cannot be dialed: ", zmq_strerror(errno)));
+        return system_failure(cat("'", endpoint, "': cannot be dialed"), errno);
       say(lane, kHello);
     }
     return {};

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "loop/descriptors.h"
 #include "net/zap.h"
 
 namespace weft {
@@ -75,6 +76,9 @@ class Accepted final : public Channel {
 
 namespace {
 
+// The listening socket, and one to read addresses.
+constexpr int kDescriptors = 2;
+
 Status cannot_listen(const std::string& endpoint, int error) {
   switch (error) {
     case EADDRINUSE: return Status(Code::state, cat("'", endpoint, "': the port is taken"));
@@ -82,7 +86,7 @@ Status cannot_listen(const std::string& endpoint, int error) {
     case ENODEV:
       return Status(Code::invalid,
                     cat("'", endpoint, "': this machine does not have this address"));
-    default: return Status(Code::io, cat("'", endpoint, "': cannot listen: ", zmq_strerror(error)));
+    default: return system_failure(cat("'", endpoint, "': cannot listen"), error);
   }
 }
 
@@ -99,6 +103,8 @@ Result<std::shared_ptr<Router>> Router::make(PollGroup& group, const std::string
     router->encrypts_ = true;
     router->socket_->encrypt_as(*secret);
   }
+  // ZeroMQ ends the process if it cannot read the addresses of the machine.
+  WEFT_TRY(spare_descriptors(kDescriptors, cat("'", endpoint, "': cannot listen")));
   if (zmq_bind(router->socket_->raw(), endpoint.c_str()) != 0)
     return cannot_listen(endpoint, errno);
   char text[256];

@@ -1,8 +1,11 @@
-// Ranks that fail while they join a run: rank 0 reports it at once, with the rank.
+// Ranks that fail while they join a run: rank 0 reports it at once, with the rank. And processes
+// without descriptors for a mesh.
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +34,37 @@ weft_status serve(const std::string& endpoint, const weft_model* ops, Error& err
   if (status >= 0) status = weft_run_serve(mesh, nullptr, ops, nullptr, &err);
   weft_mesh_free(mesh);
   return status;
+}
+
+// A process that has only so many descriptors left.
+void listen_with(int left, const char* endpoint) {
+  const rlimit most{96, 96};
+  setrlimit(RLIMIT_NOFILE, &most);
+  std::vector<int> open;
+  for (int at = 0; (at = eventfd(0, EFD_CLOEXEC)) >= 0;) open.push_back(at);
+  for (int i = 0; i < left; ++i) close(open[static_cast<size_t>(i)]);
+  weft_mesh_config config = defaults(weft_mesh_config_init);
+  config.endpoint = endpoint;
+  weft_mesh* mesh = nullptr;
+  const weft_status status = weft_mesh_listen(&config, &mesh, nullptr);
+  weft_mesh_free(mesh);
+  std::_Exit(status == WEFT_OK ? 1 : status == WEFT_ENOMEM ? 2 : 3);
+}
+
+// GoogleTest runs suites of this name first, so each child is a copy of a process without threads.
+TEST(MeshDeathTest, WithoutDescriptorsIsAFailureOfItsOwn) {
+#ifdef WEFT_SANITIZED
+  GTEST_SKIP() << "sanitizers end the process instead";
+#endif
+  for (const char* const endpoint : {"ipc://", "tcp://127.0.0.1:0"}) {
+    const auto fails_or_listens = [](int status) {
+      return WIFEXITED(status) && (WEXITSTATUS(status) == 1 || WEXITSTATUS(status) == 2);
+    };
+    EXPECT_EXIT(listen_with(0, endpoint), testing::ExitedWithCode(2), "") << endpoint;
+    for (int left = 1; left < 48; ++left)
+      EXPECT_EXIT(listen_with(left, endpoint), fails_or_listens, "") << endpoint << ", " << left;
+    EXPECT_EXIT(listen_with(48, endpoint), testing::ExitedWithCode(1), "") << endpoint;
+  }
 }
 
 int32_t same_shape(weft_op_call* call) {
