@@ -1,5 +1,6 @@
 // weft: the command. It uses only <weft.h>.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -113,10 +114,20 @@ void fill_standard_descriptors() {
   if (fd >= 0) close(fd);
 }
 
+// Each rank needs sockets. The default limit is for programs that call select(), which this one
+// does not.
+void allow_open_files() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 int start(int argc, char** argv) {
   fill_standard_descriptors();
+  allow_open_files();
   return run({argv + 1, argv + argc});
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "loop/descriptors.h"
 
 namespace weft {
 
@@ -10,6 +11,9 @@ namespace {
 // Limits for frames of unknown clients, in bytes: a request to join, and the first frame of a rank,
 // which is a hello.
 constexpr size_t kMostRequest = 65536, kMostHello = 4096;
+
+// Two for the request of a rank to join, then two for the run, and some for other files.
+constexpr int kDescriptorsPerRank = 4, kDescriptors = 8;
 
 Origin no_run(const Status& why) {
   return {.rank = 0,
@@ -233,7 +237,14 @@ void Admission::expect(const Plan& plan, int64_t timeout_ms,
   for (Candidate* candidate : early)
     join_requested(*candidate, std::exchange(candidate->request, {}));
   finish_if_full();
+  if (const Status status = done_ ? can_connect(missing()) : Status(); !status.ok()) finish(status);
   if (!stopped_.ok()) stop(stopped_);
+}
+
+// ZeroMQ ends the process if it accepts a connection at a socket file without a free descriptor.
+Status Admission::can_connect(int32_t ranks) const {
+  return spare_descriptors(kDescriptors + kDescriptorsPerRank * ranks,
+                           cat("'", endpoint(), "': ", ranks, " ranks cannot be connected"));
 }
 
 void Admission::expect_no_more(const Status& why) {

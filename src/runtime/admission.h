@@ -84,6 +84,7 @@ class Admission final : private PeerConnection::Reader {
   void refuse(Candidate& candidate, const Status& why);
   void count_refused(const std::string& peer, const std::string& why);
   int32_t missing() const;
+  Status can_connect(int32_t ranks) const;
   Status not_joined() const;
   void report_rank(RunEvent::Kind kind, int32_t rank, const Process& process) const;
   void report_left(const Candidate& candidate);

@@ -270,6 +270,19 @@ class Processes(Case):
             self.assertEqual(done.returncode, 5, done.stderr)
             self.assertIn("too many open files", done.stderr)
 
+    @unittest.skipUnless(os.environ.get("WEFT_SANITIZE", "none") == "none", "sanitizers want descriptors of their own")
+    def test_many_ranks_without_descriptors_end_with_the_status_for_resources(self):
+        def limit(soft, hard):
+            return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+        args = ["gpt-nano:blocks=4,width=16,heads=2,context=16,tied=0", *DRAWN, "--ranks", 6, "--steps", 1, "-q"]
+        done = run("train", *args, preexec_fn=limit(36, 36))
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("ranks cannot be connected: too many open files", done.stderr)
+        # The hard limit counts.
+        done = run("train", *args, preexec_fn=limit(36, 128))
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_ranks_end_by_themselves_on_old_systems(self):
         done = run("train", TINY, *STEP, "--steps", 1, "--ranks", 3, "-q", preexec_fn=with_an_old_system_that_kills_no_rank)
         self.assertEqual(done.returncode, 0, done.stderr)
