@@ -363,15 +363,15 @@ void weft_generator::give_rows_back() {
 void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
   weft_token out = {};
   out.sequence = sequence.id;
+  const weft_sequence_config& c = sequence.config;
+  penalize(logits, sequence.tokens, c.repetition_penalty);
   if (!can_sample(logits)) {
     Status failure(Code::data, cat("a logit of sequence ", sequence.id, " is not finite: ",
                                    "a weight or a value of the model is not finite"));
     made_.push_back({out, std::move(failure)});
     return leave(find(sequence.id));
   }
-  const weft_sequence_config& c = sequence.config;
   const uint64_t added = sequence.tokens.size() - sequence.begun, index = c.first + added;
-  penalize(logits, sequence.tokens, c.repetition_penalty);
   const int32_t token = sample(sampling_of(c), logits, c.number, index, candidates_);
   out.index = index;
   out.token = token;
