@@ -73,6 +73,7 @@ int Message::receive(void* socket) {
 }
 
 void Outbox::pop() {
+  bytes_ -= bytes_of(front());
   frames_[first_].message = Message();
   ++first_;
   if (first_ == frames_.size()) {
@@ -88,11 +89,13 @@ void Outbox::pop() {
 
 void Outbox::clear() {
   frames_.clear();
-  first_ = 0;
+  first_ = bytes_ = 0;
 }
 
 void Outbox::forget() {
   const auto waiting = frames_.begin() + static_cast<std::ptrdiff_t>(first_);
+  for (auto at = waiting; at != frames_.end(); ++at)
+    if (!at->built) bytes_ -= bytes_of(*at);
   frames_.erase(
       std::remove_if(waiting, frames_.end(), [](const Frame& frame) { return !frame.built; }),
       frames_.end());
@@ -134,14 +137,20 @@ void Channel::send(int lane, std::span<const std::byte> header, std::span<const 
   frame.token = token;
   if (shares_memory_ && payload.size() >= Slab::kLeastPayload) offer_slab(lane);
   if (token == 0 && !Outbox::build(frame, slab())) return fail("out of memory for a frame");
-  out_[static_cast<size_t>(lane)].push(std::move(frame));
+  push(lane, std::move(frame));
 }
 
 void Channel::say(int lane, std::string_view head, std::span<const std::byte> rest) {
   Outbox::Frame frame;
   if (!frame.message.compose(head, rest)) return fail("out of memory for a frame");
   frame.built = true;
-  out_[static_cast<size_t>(lane)].push(std::move(frame));
+  push(lane, std::move(frame));
+}
+
+void Channel::push(int lane, Outbox::Frame frame) {
+  Outbox& out = out_[static_cast<size_t>(lane)];
+  if (out.full()) return fail("the peer does not read");
+  out.push(std::move(frame));
 }
 
 void Channel::forget() {

@@ -75,6 +75,10 @@ class Message {
 class Outbox {
  public:
   static constexpr size_t kRoom = 128;
+  // Without borrowed payloads, for which the sender waits. A peer that reads has fewer before it: a
+  // message of the longest kind (a welcome of 64 MiB), the requests or answers of a transfer (4
+  // MiB), grants and heartbeats. One that sends requests and does not read the answers has more.
+  static constexpr size_t kMostBytes = size_t{128} << 20;
   Outbox() { frames_.reserve(kRoom); }
   struct Frame {
     Message message;  // the whole frame, once built
@@ -86,8 +90,12 @@ class Outbox {
 
   bool empty() const { return first_ == frames_.size(); }
   Frame& front() { return frames_[first_]; }
+  bool full() const { return bytes_ > kMostBytes; }
   void pop();
-  void push(Frame frame) { frames_.push_back(std::move(frame)); }
+  void push(Frame frame) {
+    bytes_ += bytes_of(frame);
+    frames_.push_back(std::move(frame));
+  }
   void clear();
   void forget();  // removes the frames that are not built
   // Copies the payload after the header: into a slot of `slab` if one is free, or into memory of
@@ -96,8 +104,13 @@ class Outbox {
   bool build_all(Slab* slab);
 
  private:
+  static size_t bytes_of(const Frame& frame) {
+    return sizeof frame + (frame.token == 0 ? frame.payload.size() : 0);
+  }
+
   std::vector<Frame> frames_;
   size_t first_ = 0;
+  size_t bytes_ = 0;  // of the waiting frames, without borrowed payloads
 };
 
 class Channel : public PollGroup::Member, public std::enable_shared_from_this<Channel> {
@@ -157,6 +170,7 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   bool is_lost(int lane) const { return lost_[static_cast<size_t>(lane)]; }
 
  private:
+  void push(int lane, Outbox::Frame frame);
   void offer_slab(int lane);
   Slab* slab() { return slab_taken_ ? outgoing_.get() : nullptr; }
   void take_slab_frame(int lane, std::span<const std::byte> message);

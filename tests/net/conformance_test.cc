@@ -156,6 +156,25 @@ TEST_P(Conformance, WhatIsForgottenIsNotReadAnyMore) {
     EXPECT_TRUE(is_later(frame) || frame.payload == sent);
 }
 
+// Its requests would fill the memory of the end that answers them.
+TEST_P(Conformance, APeerThatDoesNotReadIsLost) {
+  Net net(scheme());
+  Net dials(scheme());
+  ASSERT_TRUE(net.listen(place()).ok());
+  const auto dialed = dials.dial(net.listener->endpoint());
+  for (int turn = 0; turn < 20000 && dialed->times_connected == 0; ++turn)
+    if (!dials.until([&] { return dialed->times_connected == 1; }, 1))
+      net.until([&] { return !net.accepted.empty(); }, 1);
+  ASSERT_EQ(dialed->times_connected, 1);
+  const auto payload = bytes_of(kMaxPayload, 3);
+  for (uint32_t i = 0; i < 100; ++i) dialed->send(0, i, payload);
+  EXPECT_FALSE(dials.until([&] { return dialed->times_disconnected == 1; }, 20))
+      << "a long message is too much";
+  for (uint32_t i = 100; i < 400; ++i) dialed->send(0, i, payload);
+  ASSERT_TRUE(dials.until([&] { return dialed->times_disconnected == 1; }));
+  EXPECT_EQ(dialed->why, "the peer does not read");
+}
+
 TEST_P(Conformance, ManyPeersAtOneListener) {
   Net net(scheme());
   std::vector<Pair> pairs;
