@@ -39,7 +39,8 @@ struct weft_checkpoint {
 
 namespace {
 
-bool is_file(const std::string& path) { return path_exists(path) && File::open(path).ok(); }
+// Also a device or a pipe, which is refused as a file.
+bool is_file(const std::string& path) { return path_exists(path) && !is_directory(path); }
 
 Result<std::vector<std::byte>> tensor_bytes(weft_checkpoint& c, size_t index) {
   std::vector<std::byte> bytes;

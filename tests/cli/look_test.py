@@ -237,6 +237,12 @@ class Look(Case):
         header.pop("__metadata__")
         self.assertEqual(sorted(header), sorted(t["name"] for t in seen["parameters"]))
 
+    def test_a_pipe_is_no_checkpoint(self):
+        os.mkfifo(self.path("pipe"))
+        for args in (["inspect", self.path("pipe")], ["generate", self.path("pipe"), "--prompt", "x"], ["train", "--resume", self.path("pipe")],
+                     ["train", TINY, *TINY_STEP, "--init", self.path("pipe")]):
+            self.fails(3, f"{self.path('pipe')}: expected a regular file, found a device or pipe", *args)
+
 
 if __name__ == "__main__":
     unittest.main()
