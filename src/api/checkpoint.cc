@@ -42,19 +42,12 @@ namespace {
 // Also a device or a pipe, which is refused as a file.
 bool is_file(const std::string& path) { return path_exists(path) && !is_directory(path); }
 
-Result<std::vector<std::byte>> tensor_bytes(weft_checkpoint& c, size_t index) {
-  std::vector<std::byte> bytes;
-  if (c.weights) {
-    const auto [file, entry] = c.weights->tensors[index];
-    bytes.resize(entry->end - entry->begin);
-    WEFT_TRY(file->read_bytes(*entry, bytes));
-    return bytes;
-  }
-  const TensorSpec& spec = c.spec(index);
-  bytes.resize(spec.desc.bytes());
-  WEFT_TRY(index < c.params() ? c.checkpoint->read_model(spec.name, bytes)
-                              : c.checkpoint->read_optimizer(spec.name, bytes));
-  return bytes;
+Result<Digest> digest_of_tensor(weft_checkpoint& c, size_t index) {
+  const ShardPart part = index < c.params() ? ShardPart::model : ShardPart::optimizer;
+  WEFT_TRY_ASSIGN(const Weights::Tensor tensor,
+                  c.weights ? Result<Weights::Tensor>(c.weights->tensors[index])
+                            : c.checkpoint->find(part, c.name(index)));
+  return tensor.file->digest(*tensor.entry);
 }
 
 Result<Digest> digest_of_params(weft_checkpoint& c) {
@@ -63,9 +56,8 @@ Result<Digest> digest_of_params(weft_checkpoint& c) {
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return c.name(a) < c.name(b); });
   Hasher all;
   for (size_t i : order) {
-    WEFT_TRY_ASSIGN(const std::vector<std::byte> bytes, tensor_bytes(c, i));
-    all.bytes(c.name(i).c_str(), c.name(i).size() + 1)
-        .digest(hash_bytes(bytes.data(), bytes.size()));
+    WEFT_TRY_ASSIGN(const Digest digest, digest_of_tensor(c, i));
+    all.bytes(c.name(i).c_str(), c.name(i).size() + 1).digest(digest);
   }
   return all.finish();
 }
@@ -214,9 +206,7 @@ weft_status weft_checkpoint_digest(weft_checkpoint* checkpoint, int64_t index, c
     if (index < 0) {
       WEFT_TRY_ASSIGN(value, digest_of_params(*checkpoint));
     } else {
-      WEFT_TRY_ASSIGN(const std::vector<std::byte> bytes,
-                      tensor_bytes(*checkpoint, static_cast<size_t>(index)));
-      value = hash_bytes(bytes.data(), bytes.size());
+      WEFT_TRY_ASSIGN(value, digest_of_tensor(*checkpoint, static_cast<size_t>(index)));
     }
     std::memcpy(digest, value.hex().c_str(), 33);
     return {};

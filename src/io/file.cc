@@ -248,13 +248,13 @@ Temporary::~Temporary() {
   if (!path_.empty()) (void)attempt([this] { return remove_path(path_); });
 }
 
-Result<Digest> checksum_of(const File& file, uint64_t size) {
+Result<Digest> checksum_of(const File& file, uint64_t begin, uint64_t size) {
   constexpr uint64_t kBlock = 1 << 18;  // is hashed while it is in the cache of the core
   std::vector<char> block(static_cast<size_t>(std::min(size, kBlock)));
   Hasher hasher;
   for (uint64_t at = 0; at < size; at += block.size()) {
     const size_t n = static_cast<size_t>(std::min<uint64_t>(size - at, block.size()));
-    WEFT_TRY(file.read(at, block.data(), n));
+    WEFT_TRY(file.read(begin + at, block.data(), n));
     hasher.bytes(block.data(), n);
   }
   return hasher.finish();

@@ -91,8 +91,8 @@ class Temporary {
   std::string path_;
 };
 
-// Of the first `size` bytes.
-Result<Digest> checksum_of(const File& file, uint64_t size);
+// Of `size` bytes from this one on.
+Result<Digest> checksum_of(const File& file, uint64_t begin, uint64_t size);
 
 std::string join_path(const std::string& directory, std::string_view name);
 std::string parent_path(const std::string& path);

@@ -91,6 +91,8 @@ class SafetensorsFile {
   Status read_floats(const SafetensorsEntry& entry, uint64_t first, std::span<float> out) const;
   // Of the whole file.
   Result<Digest> checksum() const;
+  // Of the bytes of a tensor, as hash_bytes() computes it.
+  Result<Digest> digest(const SafetensorsEntry& entry) const;
   // Of its size, its header and the first bytes of each tensor: differs between models of the same
   // form, and between steps of a training.
   Result<Digest> fingerprint() const;

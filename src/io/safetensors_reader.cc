@@ -105,10 +105,15 @@ Status SafetensorsFile::read_floats(const SafetensorsEntry& entry, uint64_t firs
   return {};
 }
 
-Result<Digest> SafetensorsFile::checksum() const { return checksum_of(file_, bytes()); }
+Result<Digest> SafetensorsFile::checksum() const { return checksum_of(file_, 0, bytes()); }
+
+Result<Digest> SafetensorsFile::digest(const SafetensorsEntry& entry) const {
+  return checksum_of(file_, data_begin_ + entry.begin, entry.end - entry.begin)
+      .within(cat("tensor ", shown(entry.name)));
+}
 
 Result<Digest> SafetensorsFile::fingerprint() const {
-  WEFT_TRY_ASSIGN(const Digest header, checksum_of(file_, data_begin_));
+  WEFT_TRY_ASSIGN(const Digest header, checksum_of(file_, 0, data_begin_));
   Hasher hasher;
   hasher.number(bytes()).digest(header);
   std::array<std::byte, kSampled> sample;

@@ -79,7 +79,7 @@ Result<SafetensorsWriter::Written> SafetensorsWriter::finish() {
                                      " was declared but not written"));
   Written out{data_begin_ + data_bytes_, hasher_->finish()};
   if (!in_order_) {
-    WEFT_TRY_ASSIGN(out.checksum, checksum_of(file.file(), out.bytes));
+    WEFT_TRY_ASSIGN(out.checksum, checksum_of(file.file(), 0, out.bytes));
   }
   WEFT_TRY(file.commit());
   return out;

@@ -237,6 +237,18 @@ class Look(Case):
         header.pop("__metadata__")
         self.assertEqual(sorted(header), sorted(t["name"] for t in seen["parameters"]))
 
+    def test_inspect_reads_a_tensor_in_pieces(self):
+        size = 1 << 28
+        header = json.dumps({"w": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}).encode()
+        with open(self.path("large"), "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header)
+            file.truncate(8 + len(header) + size)
+        process = subprocess.Popen([WEFT, "inspect", self.path("large"), "--digests"], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0)
+        self.assertLess(usage.ru_maxrss * 1024, size)
+
     def test_a_pipe_is_no_checkpoint(self):
         os.mkfifo(self.path("pipe"))
         for args in (["inspect", self.path("pipe")], ["generate", self.path("pipe"), "--prompt", "x"], ["train", "--resume", self.path("pipe")],
