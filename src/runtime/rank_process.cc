@@ -98,8 +98,10 @@ void RankProcess::watch() {
   if (!node_->must_progress()) {
     stall_.begin(at);
   } else if (const int64_t silent = stall_.stalled(at)) {
-    node_->fail(Code::timed_out, cat("nothing has finished for ", silent / 1'000'000'000, " s"),
-                now(), node_->engine().activity());
+    node_->fail(
+        Code::timed_out,
+        cat("nothing has finished for ", silent / 1'000'000'000, " s: ", node_->describe(now())),
+        now(), node_->engine().activity());
     act();
     return;
   }
