@@ -116,7 +116,7 @@ void Requests::answered(int32_t rank, uint32_t type, std::span<const std::byte> 
   Slot& slot = **at;
   asked_.erase(at);
   if (type == slot.type)
-    slot.status = rpc::read_answer(bytes, slot.bytes);
+    slot.status = rpc::read_answer(bytes, slot.bytes).within(rank_name(rank));
   else
     slot.status = Status(Code::protocol, cat("rank ", rank, " answered a request of type ",
                                              slot.type, " with type ", type));

@@ -212,7 +212,6 @@ Status Transfer::take_answer(Slot& slot, bool wanted) {
   free_.push_back(&slot);
   --lanes_[slot.lane].under_way;
   --under_way_;
-  if (slot.type == rpc::kLoad) return slot.status.within(cat("rank ", slot.rank));
   WEFT_TRY(slot.status);
   const uint64_t expected = type_ == rpc::kHash   ? sizeof(Digest)
                             : type_ == rpc::kRead ? slot.request.count * sizeof(float)

@@ -330,11 +330,12 @@ TEST(RunWithARank, ThatEndsBetweenItsWelcomeAndItsHelloIsNamedAtOnce) {
   }
 }
 
-// Rank 1 without the answers to requests.
+// Rank 1 without good answers to requests.
 class Mute final : private RankProcess::Owner {
  public:
-  Mute(std::shared_ptr<const Plan> plan, const std::string& endpoint, bool answers)
-      : plan_(std::move(plan)), answers_(answers) {
+  enum class Answer { none, failure, of_another_type };
+  Mute(std::shared_ptr<const Plan> plan, const std::string& endpoint, Answer answer)
+      : plan_(std::move(plan)), answer_(answer) {
     thread_ = std::thread([this, endpoint] { live(endpoint); });
   }
   ~Mute() override { thread_.join(); }
@@ -361,9 +362,11 @@ class Mute final : private RankProcess::Owner {
     uv_run(net.loop->uv(), UV_RUN_NOWAIT);  // what it retired
   }
   void message(int32_t, uint32_t type, std::span<const std::byte> bytes) override {
-    if (!answers_) return;
-    net_->loop->post([this, type, answer = rpc::answer(*plan_, process_->worker(), type, bytes)] {
-      process_->send_message(0, type + 1, answer);
+    if (answer_ == Answer::none) return;
+    const bool fails = answer_ == Answer::failure;
+    const auto answer = rpc::answer(*plan_, process_->worker(), fails ? 77 : type, bytes);
+    net_->loop->post([this, type = fails ? type : type + 1, answer] {
+      process_->send_message(0, type, answer);
     });
   }
   void joined() override { say(*candidate_, {.kind = FrameKind::bye, .sequence = 2}, kNobody, {}); }
@@ -374,7 +377,7 @@ class Mute final : private RankProcess::Owner {
   void all_closed() override { ended_ = true; }
 
   const std::shared_ptr<const Plan> plan_;
-  const bool answers_;
+  const Answer answer_;
   Net* net_ = nullptr;
   std::unique_ptr<End> candidate_;
   Log log_{{}};
@@ -397,7 +400,7 @@ Status read_of_rank_1(const Plan& plan, Run& run) {
 TEST(RunWithARank, ThatNeverAnswersFailsByItsName) {
   const auto plan = small_plan();
   const auto mesh = Mesh::listen({.endpoint = {}, .listen = {}, .answer_timeout_ms = 200}).take();
-  Mute rank(plan, mesh->endpoint(), false);
+  Mute rank(plan, mesh->endpoint(), Mute::Answer::none);
   const auto run = start(plan, *mesh);
   ASSERT_TRUE(run.ok()) << run.status().text();
   const Status first = read_of_rank_1(*plan, *run.value());
@@ -413,10 +416,20 @@ TEST(RunWithARank, ThatNeverAnswersFailsByItsName) {
   EXPECT_EQ(read_of_rank_1(*plan, *run.value()).text(), first.text());  // the run has failed
 }
 
+TEST(RunWithARank, ThatCannotDoWhatItIsAskedForIsNamed) {
+  const auto plan = small_plan();
+  const auto mesh = Mesh::listen({.endpoint = {}, .listen = {}}).take();
+  Mute rank(plan, mesh->endpoint(), Mute::Answer::failure);
+  const auto run = start(plan, *mesh);
+  ASSERT_TRUE(run.ok()) << run.status().text();
+  EXPECT_EQ(read_of_rank_1(*plan, *run.value()).text(),
+            "rank 1: a request of type 77, which is unknown");
+}
+
 TEST(RunWithARank, ThatAnswersSomethingElseIsNamed) {
   const auto plan = small_plan();
   const auto mesh = Mesh::listen({.endpoint = {}, .listen = {}}).take();
-  Mute rank(plan, mesh->endpoint(), true);
+  Mute rank(plan, mesh->endpoint(), Mute::Answer::of_another_type);
   const auto run = start(plan, *mesh);
   ASSERT_TRUE(run.ok()) << run.status().text();
   const Status status = read_of_rank_1(*plan, *run.value());
