@@ -229,6 +229,16 @@ void drop_newcomers(int listening) {
   setsockopt(listening, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
+Status check_peer_endpoint(const std::string& endpoint, const std::string& own) {
+  constexpr size_t kMost = 300;  // a name of a host has up to 253 bytes
+  const std::string scheme = own.substr(0, kTcp.size());
+  if (endpoint.size() > kMost)
+    return Status(Code::invalid, cat("has ", endpoint.size(), " bytes, expected at most ", kMost));
+  if (!endpoint.starts_with(scheme))
+    return wrong(endpoint, cat("expected one that begins with ", scheme));
+  return scheme == kIpc ? parse_ipc(endpoint).status() : split(endpoint, false).status();
+}
+
 Result<std::string> parse_ipc(const std::string& endpoint) {
   std::string path = endpoint.substr(kIpc.size());
   if (path.empty() || path.front() != '/')

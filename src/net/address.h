@@ -37,6 +37,10 @@ uid_t user_of(int descriptor);
 // connections remain; ZeroMQ would close them with their listener.
 void drop_newcomers(int listening);
 
+// Whether peers that dialed `own` could dial `endpoint`, as far as its form shows: no name of a
+// host is resolved.
+Status check_peer_endpoint(const std::string& endpoint, const std::string& own);
+
 // The path of "ipc://PATH" to dial.
 Result<std::string> parse_ipc(const std::string& endpoint);
 

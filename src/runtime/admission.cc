@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "loop/descriptors.h"
+#include "net/address.h"
 
 namespace weft {
 
@@ -281,6 +282,7 @@ Status Admission::choose_rank(Candidate& candidate, const JoinRequest& request) 
   // A process that has the plan could build the model.
   WEFT_TRY(request.plan ? compare_plans(*plan_, *request.plan)
                         : check_ops(*plan_->whole, request.ops));
+  WEFT_TRY(check_peer_endpoint(request.endpoint, endpoint()).within("its address"));
   if (!is_own_key(request.key))
     return Status(Code::invalid, "another process has the same key for the run");
   const int32_t ranks = static_cast<int32_t>(candidate_of_rank_.size());
@@ -348,7 +350,9 @@ void Admission::tick() {
     if (candidate->greeted && candidate->link.next_tick() <= now)
       candidate->link.tick(now, *candidate);
     // A connection that sends nothing is no candidate.
-    const bool silent = !candidate->greeted && now - candidate->since > times_.hello;
+    const bool late = now - candidate->since > times_.hello, silent = late && !candidate->greeted;
+    if (late && candidate->link.is_open() && candidate->rank < 0 && candidate->request.empty())
+      refuse(*candidate, Status(Code::timed_out, "it did not ask to join"));
     if (silent)
       count_refused(connection->raw().peer(), cat("not a weft connection: it sent nothing for ",
                                                   static_cast<double>(times_.hello) / 1000, " s"));

@@ -41,12 +41,11 @@ class AdmissionTest : public testing::Test {
         encode_hello(identity));
   }
   // Joins as that rank, or requests to; -1: any rank.
-  std::unique_ptr<End> ask(int32_t rank) {
+  std::unique_ptr<End> ask(int32_t rank, const std::string& endpoint = "ipc:///there") {
     auto end = come();
     say_hello(*end, kNobody);
     say(*end, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody,
-        encode_join(
-            {.wanted_rank = rank, .endpoint = "ipc:///there", .ops = {}, .plan = {}, .key = {}}));
+        encode_join({.wanted_rank = rank, .endpoint = endpoint, .ops = {}, .plan = {}, .key = {}}));
     return end;
   }
   bool hears_abort(const End& end) {
@@ -218,6 +217,33 @@ TEST_F(AdmissionTest, AGuestSendsNoMoreThanARequest) {
       {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1, .total = 32 * kMaxPayload},
       kNobody, piece);
   expect_refusal(1, "message of 33554432 bytes, at most 65536");
+}
+
+// The others could not dial it, and their runs would end.
+TEST_F(AdmissionTest, AnAddressThatNobodyCanDialIsRefused) {
+  const Plan plan = plan_of(3);
+  expect(plan, 60000);
+  std::vector<std::unique_ptr<End>> asked;
+  for (const auto& [endpoint, why] : std::vector<std::pair<std::string, std::string>>{
+           {"", "its address: '': expected one that begins with ipc://"},
+           {"tcp://127.0.0.1:4000", "expected one that begins with ipc://"},
+           {"ipc://there", "expected an absolute path"},
+           {"ipc:///" + std::string(200, 'x'), "may have 107 bytes"},
+           {std::string(10000, 'x'), "its address: has 10000 bytes, expected at most 300"}}) {
+    asked.push_back(ask(1, endpoint));
+    expect_refusal(asked.size(), why);
+  }
+  EXPECT_TRUE(changes().empty());
+}
+
+TEST_F(AdmissionTest, WhoIsThereAndDoesNotAskIsRefused) {
+  const auto idle = come();
+  say_hello(*idle, kNobody);
+  say(*idle, {.kind = FrameKind::heartbeat, .sequence = 1}, kNobody, {});
+  expect_refusal(1, "it did not ask to join");
+  EXPECT_TRUE(hears_abort(*idle));
+  EXPECT_TRUE(net_.until([&] { return idle->times_disconnected == 1; }));
+  EXPECT_EQ(refused_.count, 1u);
 }
 
 // After a failed wait candidates remain until the reason has been sent to them; the next wait has

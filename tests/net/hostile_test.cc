@@ -16,6 +16,7 @@
 #include <fstream>
 
 #include "base/text.h"
+#include "net/address.h"
 #include "zmq_peer.h"
 
 static bool chmod_fails = false;
@@ -125,6 +126,19 @@ TEST(Endpoint, IpcFormsThatCannotBe) {
   EXPECT_HAS(listen_error("ipc:///tmp/" + std::string(120, 'x')), "may have 107 bytes");
   EXPECT_HAS(dial_error("ipc:///tmp/" + std::string(120, 'x')), "may have 107 bytes");
   EXPECT_HAS(dial_error("ipc://"), "expected an absolute path");
+}
+
+TEST(Endpoint, TheFormOfAPeerIsCheckedWithoutItsName) {
+  const auto error = [](const std::string& endpoint) {
+    return check_peer_endpoint(endpoint, "tcp://127.0.0.1:4000").text();
+  };
+  for (const char* fine : {"tcp://no-such-host.invalid:4000", "tcp://[::1]:1", "tcp://10.0.0.1:9"})
+    EXPECT_EQ(error(fine), "");
+  EXPECT_HAS(error("foo"), "expected one that begins with tcp://");
+  EXPECT_HAS(error("ipc:///x"), "expected one that begins with tcp://");
+  EXPECT_HAS(error("tcp://1.2.3.4:99999"), "got '99999'");
+  EXPECT_HAS(error("tcp://1.2.3.4"), "expected tcp://HOST:PORT");
+  EXPECT_HAS(error("tcp://" + std::string(300, 'x') + ":1"), "has 308 bytes");
 }
 
 TEST(Endpoint, IpcKeepsWhatOthersHavePutThere) {
