@@ -93,7 +93,8 @@ Status read_windows(ConfigFields& config, const Architecture& architecture, Pres
   if (!used) window = 0;
   const double blocks = keys.value("blocks");
   if (blocks < 1 || blocks > kMostBlocks)
-    return Status(Code::data, cat("has ", blocks, " layers, expected 1 to ", kMostBlocks));
+    return Status(Code::data, cat("has ", digits_of(to_text(blocks)), " layers, expected 1 to ",
+                                  digits_of(to_text(kMostBlocks))));
   std::vector<double> windows(static_cast<size_t>(blocks), window);
   std::fill_n(windows.begin(), std::min(windows.size(), static_cast<size_t>(first)), 0.0);
   if (architecture.windows == Windows::every_other_layer)

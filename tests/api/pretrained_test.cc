@@ -406,6 +406,7 @@ TEST_F(Pretrained, RefusesWindowsThatItWouldComputeDifferently) {
       {"use_sliding_window", 1, WEFT_EDATA, "'use_sliding_window' is 1, expected true or false"},
       {"sliding_window", -4, WEFT_EDATA, "'sliding_window' is -4, expected a whole number"},
       {"num_hidden_layers", 0, WEFT_EDATA, "has 0 layers, expected 1 to 1000"},
+      {"num_hidden_layers", 100000, WEFT_EDATA, "has 100000 layers, expected 1 to 1000"},
       {"num_hidden_layers", 1LL << 40, WEFT_EDATA, "expected 1 to 1000"},
   });
 }
