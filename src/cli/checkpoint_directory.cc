@@ -105,6 +105,10 @@ Outcome CheckpointDirectory::check_kind() const {
   if (!newest_step(path_) && fs::exists(fs::path(path_) / "config.json", ignored))
     return {kBadInput, "--checkpoint: '" + path_ + "' is a directory of Transformers",
             "name another directory for checkpoints"};
+  const fs::file_status latest = fs::symlink_status(fs::path(path_) / "latest", ignored);
+  if (fs::exists(latest) && !fs::is_regular_file(latest))
+    return {kBadInput, "--checkpoint: '" + path_ + "/latest' is not a regular file",
+            "remove it, or name another directory"};
   return {};
 }
 

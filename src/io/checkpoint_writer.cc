@@ -53,6 +53,9 @@ std::string optimizer_tensor_name(std::string_view parameter, std::string_view s
 }
 
 Status CheckpointWriter::may_write(const std::string& directory, uint64_t step) {
+  // commit() could not replace a directory or a pipe, and a link would not be read.
+  if (const std::string latest = join_path(directory, kLatestFile); path_exists(latest))
+    WEFT_TRY(File::open(latest, Links::refuse).status());
   // The checkpoint from which a resumed run would start. If `latest` does not name a checkpoint,
   // its writer was killed, and it does not count. Usually the checkpoint is older, as its manifest
   // shows; only a newer one is read completely.

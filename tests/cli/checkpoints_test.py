@@ -88,6 +88,14 @@ class OneRun(Case):
         shutil.rmtree(os.path.join(directory, "step-00000002"))
         self.train("--resume", first, "--checkpoint", directory, "--steps", 3, "--in-process")
 
+    def test_a_directory_whose_latest_is_no_file_is_refused_before_the_first_step(self):
+        directory = self.base("ck", 2)
+        latest = os.path.join(directory, "latest")
+        for make in (lambda: os.mkfifo(latest), lambda: os.symlink("step-00000002", latest), lambda: os.mkdir(latest)):
+            os.remove(latest)
+            make()
+            self.refused(f"'{latest}' is not a regular file", directory, "--resume", directory, "--steps", 5, "--in-process")
+
     def test_a_damaged_checkpoint_of_another_run_counts_too(self):
         directory = self.base("ck", 2)
         os.remove(os.path.join(directory, "latest"))
