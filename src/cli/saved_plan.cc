@@ -60,7 +60,10 @@ class PlanFileReader {
       fail(std::string("the key '") + key + "' cannot be " + shown(from[key]));
   }
   static std::string shown(const nlohmann::json& value) {
-    return value.is_structured() ? std::string("an ") + value.type_name() : value.dump();
+    constexpr size_t kMost = 64;  // characters
+    if (value.is_structured()) return std::string("an ") + value.type_name();
+    const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+    return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
   }
   static bool take(const nlohmann::json& from, bool& to) {
     if (from.is_boolean()) to = from.get<bool>();

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """weft and files that are hostile, damaged or in the way: what is shown, what is refused, what is never lost."""
 import fcntl
+import json
 import os
 import pty
 import re
@@ -343,6 +344,16 @@ class LostWork(Case):
             done = run("plan", TINY, "--plan", path)
             self.assertEqual(done.returncode, 3)
             self.assertIn(path, done.stderr)
+
+    def test_a_long_value_of_a_plan_is_shown_in_part(self):
+        self.assertEqual(run("plan", TINY, "--save", self.path("plan"), "--json").returncode, 0)
+        with open(self.path("plan"), encoding="utf-8") as file:
+            plan = json.load(file)
+        plan["seed"] = 100000 * "x"
+        path = write_text(self.path("long"), json.dumps(plan))
+        done = run("plan", TINY, "--plan", path)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(f"the key 'seed' cannot be \"{63 * 'x'}...\n", done.stderr)
 
     def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(self):
         self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"), "--checkpoint-every", 1)
