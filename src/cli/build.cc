@@ -231,7 +231,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   config.step_kinds = options.step_kinds;
   config.seed = options.seed;
   if (!options.schedule_file.empty()) {
-    CLI_TRY(read_text(options.schedule_file, rows_));
+    CLI_TRY(read_text(options.schedule_file, kMostText, rows_));
     if (rows_.find_first_not_of(" \t\r\n") == std::string::npos)
       return {kBadInput, options.schedule_file + ": contains no row of actions", ""};
     config.schedule_text = rows_.c_str();

@@ -1,12 +1,12 @@
 #include "cli/conversation.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <ctime>
 
 #include "cli/console.h"
+#include "cli/files.h"
 #include "cli/signals.h"
 
 namespace weft::cli {
@@ -20,22 +20,12 @@ int64_t local_time_ns() {
   return (static_cast<int64_t>(now) + local.tm_gmtoff) * kSecond;
 }
 
-// Waits for bytes of standard input. A signal ends the wait, which would not end that of a read.
-bool wait_for_input() {
-  pollfd input = {STDIN_FILENO, POLLIN, 0};
-  while (stop_signal() == 0) {
-    if (poll(&input, 1, -1) > 0) return true;
-    if (errno != EINTR) return false;
-  }
-  return false;
-}
-
 // Appends bytes of standard input. False at its end.
 bool read_more(std::string& bytes) {
   char buffer[4096];
   ssize_t n = -1;
   while (n < 0) {
-    if (!wait_for_input()) return false;
+    if (!wait_for_bytes(STDIN_FILENO)) return false;
     n = read(STDIN_FILENO, buffer, sizeof buffer);
     if (n < 0 && errno != EINTR && errno != EAGAIN) return false;
   }

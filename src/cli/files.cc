@@ -1,6 +1,7 @@
 #include "cli/files.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,9 +11,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <sstream>
 
 #include "cli/handles.h"
+#include "cli/signals.h"
 
 namespace weft::cli {
 
@@ -34,10 +35,48 @@ Outcome check_file(const std::string& path) {
   return {};
 }
 
+Outcome stopped(const std::string& path) {
+  return {128 + stop_signal(), "stopped while it waited for '" + path + "'", ""};
+}
+
+// If the path is a pipe, `pipe` is a writer of it. While there is one and a reader, open() does not
+// wait.
+Outcome wait_for_reader(const std::string& path, int& pipe) {
+  std::error_code ignored;
+  while (std::filesystem::is_fifo(path, ignored)) {
+    pipe = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (pipe >= 0 || errno != ENXIO) break;
+    if (stop_signal()) return stopped(path);
+    usleep(50000);
+  }
+  return {};
+}
+
 Outcome open_file(const std::string& path, std::ios::openmode mode, std::ofstream& out) {
+  int pipe = -1;
+  CLI_TRY(wait_for_reader(path, pipe));
   errno = 0;
   out.open(path, mode | std::ios::out | std::ios::binary);
-  return out ? Outcome() : cannot_write(path, errno);
+  const int error = errno;
+  if (pipe >= 0) close(pipe);
+  return out ? Outcome() : cannot_write(path, error);
+}
+
+Outcome read_all(int file, const std::string& path, size_t limit, std::string& out) {
+  constexpr size_t kBlock = size_t{1} << 20;
+  out.clear();
+  for (ssize_t n = -1; n != 0;) {
+    if (!wait_for_bytes(file)) return stopped(path);
+    const size_t size = out.size();
+    out.resize(size + std::min(kBlock, limit + 1 - size));
+    n = read(file, out.data() + size, out.size() - size);
+    if (n < 0 && errno != EINTR && errno != EAGAIN)
+      return {kFailed, path + ": cannot read: " + reason(errno), ""};
+    out.resize(size + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    if (out.size() > limit)
+      return {kBadInput, path + ": expected at most " + std::to_string(limit) + " bytes", ""};
+  }
+  return {};
 }
 
 // The path behind all links, of which the last one may lead to nothing, as the library follows
@@ -162,17 +201,25 @@ Outcome drop_incomplete_line(const std::string& path) {
 
 }  // namespace
 
-Outcome read_text(const std::string& path, std::string& out) {
+Outcome read_text(const std::string& path, size_t limit, std::string& out) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     return {kBadInput, path + ": expected a file, found a directory", ""};
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {kBadInput, path + ": cannot open: " + reason(errno), ""};
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) return {kFailed, path + ": cannot read", ""};
-  out = text.str();
-  return {};
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return {kBadInput, path + ": cannot open: " + reason(errno), ""};
+  const Outcome outcome = read_all(file, path, limit, out);
+  close(file);
+  return outcome;
+}
+
+bool wait_for_bytes(int descriptor, std::chrono::steady_clock::time_point deadline) {
+  constexpr int kTurn = 200;  // ms; a signal may arrive just before poll()
+  pollfd file = {descriptor, POLLIN, 0};
+  while (!stop_signal() && std::chrono::steady_clock::now() < deadline) {
+    const int ready = poll(&file, 1, kTurn);
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return true;
+  }
+  return false;
 }
 
 Outcome check_outside_checkpoints(const std::string& path) {

@@ -1,6 +1,7 @@
 // Files that the command itself reads and writes.
 #pragma once
 
+#include <chrono>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -11,7 +12,15 @@
 
 namespace weft::cli {
 
-Outcome read_text(const std::string& path, std::string& out);
+// Bytes of a plan, a schedule, a log or a trace; as the library reads plans.
+constexpr size_t kMostText = size_t{1} << 30;
+// All of a file of at most `limit` bytes.
+Outcome read_text(const std::string& path, size_t limit, std::string& out);
+
+// Waits until there are bytes to read, or the end. False: the time is over, or a signal asks to
+// stop, which would not end a read or open() that waits.
+bool wait_for_bytes(int descriptor, std::chrono::steady_clock::time_point deadline =
+                                        std::chrono::steady_clock::time_point::max());
 
 // The library refuses to write into a checkpoint; for the files of the command, this does.
 Outcome check_outside_checkpoints(const std::string& path);

@@ -237,7 +237,8 @@ Outcome Ranks::listen(const LaunchOptions& options) {
   weft_mesh_config mesh = defaults(weft_mesh_config_init);
   std::string key, allow;
   CLI_TRY(read_key(options.key, !options.launcher.empty() && !options.insecure, key));
-  if (!options.allow.empty()) CLI_TRY(read_text(options.allow, allow));
+  constexpr size_t kMostKeys = size_t{16} << 20;  // bytes
+  if (!options.allow.empty()) CLI_TRY(read_text(options.allow, kMostKeys, allow));
   if (key.empty() && !options.allow.empty()) {
     char made[WEFT_KEY_SIZE];
     CLI_CALL(weft_key_new(made, &err));

@@ -93,7 +93,7 @@ Outcome read_trace(const std::string& path, const Json& trace, std::vector<std::
 
 Outcome read_report_input(const std::string& path, std::vector<std::string>& out) {
   std::string text;
-  CLI_TRY(read_text(path, text));
+  CLI_TRY(read_text(path, kMostText, text));
   Json whole = read_json(text);
   if (has(whole, "traceEvents")) return read_trace(path, whole, out);
   if (has(whole, "rows") && has(whole, "model_hash")) {

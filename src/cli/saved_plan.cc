@@ -141,7 +141,7 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
   CLI_TRY(
       settings.check_not_combined({"profile", "speeds", "link-latency", "link-bandwidth"}, made));
   std::string text;
-  CLI_TRY(read_text(options.plan_file, text));
+  CLI_TRY(read_text(options.plan_file, kMostText, text));
   const nlohmann::json plan = read_json(text);
   uint64_t total = steps;
   const std::string fault =

@@ -34,8 +34,10 @@ Outcome read_all(int file, const std::string& path, std::string& text) {
   size_t size = 0;
   ssize_t bytes = 1;
   while (bytes != 0 && size < text.size()) {
+    if (!wait_for_bytes(file))
+      return {128 + stop_signal(), "stopped before '" + path + "' was there", ""};
     bytes = read(file, text.data() + size, text.size() - size);
-    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (bytes < 0) return failure(path, "read", errno);
     size += static_cast<size_t>(bytes);
   }
@@ -95,7 +97,7 @@ Outcome read_line(int file, const std::string& path, std::string& line) {
 
 Outcome read_secret(const std::string& path, std::string& line) {
   const bool standard = path == "-";
-  const int file = standard ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = standard ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return failure(path, "read", errno);
   const Outcome outcome = read_line(file, path, line);
   if (!standard) close(file);
@@ -104,19 +106,19 @@ Outcome read_secret(const std::string& path, std::string& line) {
 
 Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, std::string& line) {
   if (path == "-") return read_secret(path, line);
-  const auto begin = std::chrono::steady_clock::now();
+  const auto deadline = std::chrono::steady_clock::now() + limit;
   for (;;) {
-    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const int error = errno;
     if (file < 0 && error != ENOENT && error != ESTALE) return failure(path, "read", error);
-    if (file >= 0 && is_complete(file)) {
+    if (file >= 0 && is_complete(file) && wait_for_bytes(file, deadline)) {
       const Outcome outcome = read_line(file, path, line);
       close(file);
       return outcome;
     }
     if (file >= 0) close(file);
     if (stop_signal()) return {128 + stop_signal(), "stopped before '" + path + "' was there", ""};
-    if (std::chrono::steady_clock::now() - begin >= limit)
+    if (std::chrono::steady_clock::now() >= deadline)
       return {kLost, "'" + path + "': rank 0 has not written it in time", ""};
     usleep(50000);
   }

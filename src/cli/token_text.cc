@@ -9,7 +9,8 @@
 namespace weft::cli {
 
 Outcome read_file(const std::string& path, std::string& out) {
-  if (path != "-") return read_text(path, out);
+  constexpr size_t kMostBytes = size_t{1} << 34;  // as samples in JSON
+  if (path != "-") return read_text(path, kMostBytes, out);
   std::ostringstream text;
   text << std::cin.rdbuf();
   if (std::cin.bad()) return {kBadInput, "standard input could not be read", ""};

@@ -111,6 +111,9 @@ class Keys(Case):
             file.write("no-key machine b\n")
         self.fails(3, f"{self.path('allow')}: line 1 of the allowed keys: expected a key of 64 digits", *TRAIN, "--allow", self.path("allow"))
 
+    def test_allowed_keys_without_an_end_are_refused(self):
+        self.fails(3, "/dev/zero: expected at most 16777216 bytes", *TRAIN, "--allow", "/dev/zero")
+
     def test_both_sides_say_that_nothing_is_encrypted(self):
         process, said = self.start("--insecure")
         self.assertIn("nothing is encrypted (--insecure)", said)

@@ -9,9 +9,16 @@ import socket
 import socketserver
 import subprocess
 import threading
+import time
 import unittest
 
-from weft import Case, DRAWN, TINY, WEFT, children, free_port, run, until
+from weft import Case, DRAWN, TINY, TINY_STEP, WEFT, children, free_port, run, until
+
+
+def handles(pid, number):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        caught = next(line for line in file if line.startswith("SigCgt:"))
+    return int(caught.split()[1], 16) >> (number - 1) & 1
 
 
 class Waiting(Case):
@@ -53,6 +60,28 @@ class Waiting(Case):
             process = self.start("joining", "worker", "--join", endpoint, "--join-timeout", 600)
             process.send_signal(signal.SIGINT)
             self.ends(130, "weft: worker: stopped", process)
+
+    def test_a_join_file_that_is_a_pipe_is_awaited_like_another(self):
+        os.mkfifo(self.path("pipe"), 0o600)
+        self.fails(4, "rank 0 has not written it in time", "worker", "--join-file", self.path("pipe"), "--join-timeout", 1)
+        process = subprocess.Popen([WEFT, "worker", "--join-file", self.path("pipe"), "--join-timeout", "60"], stderr=subprocess.PIPE, text=True)
+        with open(self.path("pipe"), "w", encoding="utf-8") as pipe:
+            pipe.write("no address")
+        self.assertIn("'no address'", process.communicate(timeout=30)[1])
+
+    def test_the_first_signal_ends_the_wait_for_the_other_end_of_a_pipe(self):
+        pipe = self.path("pipe")
+        os.mkfifo(pipe, 0o600)
+        train = ["train", TINY, *DRAWN, "--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0"]
+        for args in (["worker", "--join-file", pipe], ["worker", "--join", "tcp://127.0.0.1:1", "--key", pipe], [*train, "--allow", pipe],
+                     ["train", TINY, *TINY_STEP, "--steps", 1, "--log", pipe]):
+            with self.subTest(args=args):
+                process = subprocess.Popen([WEFT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment)
+                self.addCleanup(process.kill)
+                while not handles(process.pid, signal.SIGTERM):
+                    time.sleep(0.01)
+                process.send_signal(signal.SIGTERM)
+                self.ends(143, "stopped", process)
 
     def test_a_worker_tells_at_once_that_rank_0_is_no_weft(self):
         class Answer(socketserver.BaseRequestHandler):
