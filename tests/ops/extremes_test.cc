@@ -260,19 +260,19 @@ TEST(Extremes, SoftcapStaysWithinItsCap) {
   for (size_t i = 2; i < 6; ++i) EXPECT_EQ(numbers(r.din[0], DType::f32)[i], 0) << x[i];
 }
 
-// A sum of as many rows one after another would be off by 1 in 500.
+// A sum of as many rows one after another would be off by 1 in 400.
 TEST(Extremes, SumsOfManyRowsAreThoseOfADouble) {
   constexpr int64_t kRows = 1 << 18;
   constexpr double kSum = kRows * double{0.1f};
   const std::vector<float> x(3 * kRows, 0.1f);
   const Results sums = run_float(problem_of("sum", {.axis = 1}, {{1, kRows, 3}}, {x}));
-  for (const double sum : numbers(sums.out, DType::f32)) EXPECT_NEAR(sum, kSum, 3e-6 * kSum);
+  for (const double sum : numbers(sums.out, DType::f32)) EXPECT_NEAR(sum, kSum, 1e-5 * kSum);
   const Shape shapes[][2] = {{{1, kRows, 3}, {1, 1, 3}}, {{1, 3, kRows}, {1, 3, 1}}};
   for (const auto& [full, repeated] : shapes) {
     Problem p = problem_of("add", {}, {full, repeated}, {x, ramp(3)});
     p.dout = bytes_of(x);
     for (const double sum : numbers(run_float(p).din[1], DType::f32))
-      EXPECT_NEAR(sum, kSum, 3e-6 * kSum) << full.text();
+      EXPECT_NEAR(sum, kSum, 1e-5 * kSum) << full.text();
   }
 }
 
