@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -147,22 +146,6 @@ TEST(Checkpoint, NewerOnesAreNotOverwritten) {
   EXPECT_FALSE(CheckpointWriter::may_write(directory.path(), 99).ok());
   EXPECT_TRUE(fine(CheckpointWriter::may_write(directory.path(), 100)));
   EXPECT_TRUE(fine(CheckpointWriter::may_write(directory / "none", 1)));
-}
-
-// The commit would fail when the checkpoint is on the disk.
-TEST(Checkpoint, NothingIsWrittenIfItsNameCannotBe) {
-  const Directory directory;
-  ASSERT_TRUE(fine(write_checkpoint(directory.path(), 10).status()));
-  const fs::path latest = directory / "latest";
-  for (const auto& make : {+[](const fs::path& at) { fs::create_directory(at); },
-                           +[](const fs::path& at) { fs::create_symlink("elsewhere", at); },
-                           +[](const fs::path& at) { EXPECT_EQ(mkfifo(at.c_str(), 0600), 0); }}) {
-    fs::remove(latest);
-    make(latest);
-    EXPECT_TRUE(says(write_checkpoint(directory.path(), 20).status(),
-                     {latest.string(), "expected a", "found a"}));
-    EXPECT_EQ(names_in(directory.path()), (std::set<std::string>{"latest", "step-00000010"}));
-  }
 }
 
 TEST(Checkpoint, WithoutCommitNothingIsLeft) {

@@ -1,5 +1,6 @@
 // Saves do not replace or remove what others have made, nor the newest intact checkpoint.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <set>
@@ -31,6 +32,22 @@ TEST(Foreign, DirectoriesOfOthersAreNotRemoved) {
   EXPECT_TRUE(says(write_checkpoint(directory.path(), 8).status(), {".step-00000007.tmp: has"}));
   for (const char* name : {"step-00000001", "step-00000006", ".step-00000007.tmp"})
     EXPECT_EQ(slurp((directory / name) + "/notes.txt"), "precious");
+}
+
+// The commit would fail when the checkpoint is on the disk.
+TEST(Foreign, NothingIsSavedIfItCannotBeNamed) {
+  const Directory directory;
+  ASSERT_TRUE(fine(write_checkpoint(directory.path(), 10).status()));
+  const fs::path latest = directory / "latest";
+  for (const auto& make : {+[](const fs::path& at) { fs::create_directory(at); },
+                           +[](const fs::path& at) { fs::create_symlink("elsewhere", at); },
+                           +[](const fs::path& at) { EXPECT_EQ(mkfifo(at.c_str(), 0600), 0); }}) {
+    fs::remove(latest);
+    make(latest);
+    EXPECT_TRUE(says(write_checkpoint(directory.path(), 20).status(),
+                     {latest.string(), "expected a", "found a"}));
+    EXPECT_EQ(names_in(directory.path()), (std::set<std::string>{"latest", "step-00000010"}));
+  }
 }
 
 // Its manifest and sizes are right.

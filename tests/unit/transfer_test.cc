@@ -204,7 +204,7 @@ TEST(Transfer, AfterAFailureTheRunCanBeAskedAgain) {
   int left = 0;
   const Status status = read_tensors(
       run, tensors, [](size_t, uint64_t, auto) { return Status(); }, [&] { ++left; });
-  EXPECT_EQ(status.text(), "no such tensor");
+  EXPECT_EQ(status.text(), "rank 1: no such tensor");
   EXPECT_EQ(left, 1);
   run.failing_rank = -1;
   const Status second = read_tensors(run, tensors, [](size_t, uint64_t, auto) {
