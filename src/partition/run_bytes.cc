@@ -195,14 +195,14 @@ void RunBytes::set_times() {
 
 // A tensor between two stages of a rank has one ring. The producing stage holds it until the last
 // read of the other stages.
-int32_t RunBytes::places(ModeInfo& mode, std::span<const Place> stages, size_t s, const Term& term,
-                         int32_t place) {
+int32_t RunBytes::places(ModeInfo& mode, std::span<const StageRun> stages, size_t s,
+                         const Term& term, int32_t place) {
   std::vector<Holding::Reader> readers;
   for (const Peer& peer : term.peers) {
     Holding::Reader reader{.stage = static_cast<int32_t>(s) + peer.stage, .phase = term.read};
     if (reader.stage < 0 || reader.stage >= train_.stages) return 0;
-    const auto there = std::find_if(stages.begin(), stages.end(), [&](const Place& p) {
-      return static_cast<int32_t>(p.at.stage) == reader.stage;
+    const auto there = std::find_if(stages.begin(), stages.end(), [&](const StageRun& other) {
+      return static_cast<int32_t>(other.at.stage) == reader.stage;
     });
     if (there != stages.end() && peer.place == place) {
       if (term.kind == Holding::Kind::landing) return 0;
@@ -243,7 +243,7 @@ int32_t RunBytes::own_micro_batches(const ModeInfo& mode, size_t s, int32_t repl
   return groups.begin((replica + 1) * own) - groups.begin(replica * own);
 }
 
-RankBytes RunBytes::sum_of(std::span<const Place> stages, ModeInfo& mode, size_t rank,
+RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, size_t rank,
                            const Parameters& parameters) {
   const size_t first = stages.front().at.stage;
   const int32_t replicas = replicas_of(first);
@@ -253,7 +253,7 @@ RankBytes RunBytes::sum_of(std::span<const Place> stages, ModeInfo& mode, size_t
   const int64_t fixed = parameters.bytes[rank];
   const bool controls = rank == 0 && train_.rank_of_stage[first] == 0;
   int64_t all = sum_of_bytes(fixed, controls ? mode.sinks : 0), stays = 0, scratch = 0;
-  for (const Place& stage : stages) {
+  for (const StageRun& stage : stages) {
     const size_t s = stage.at.stage;
     const Share& share = stage.run->shares[static_cast<size_t>(place)];
     scratch = std::max(scratch, share.scratch[m]);
@@ -281,10 +281,10 @@ RankBytes RunBytes::sum_of(std::span<const Place> stages, ModeInfo& mode, size_t
   return out;
 }
 
-const std::vector<RankBytes>& RunBytes::sum_of(std::span<const Place> stages) {
+const std::vector<RankBytes>& RunBytes::sum_of(std::span<const StageRun> stages) {
   std::vector<size_t> key = {static_cast<size_t>(slack_)};
   bool complete = true;
-  for (const Place& stage : stages) {
+  for (const StageRun& stage : stages) {
     key.insert(key.end(), {stage.at.stage, reinterpret_cast<size_t>(stage.run)});
     complete = complete && stage.run->complete;
   }
@@ -314,8 +314,8 @@ BytesOfRun RunBytes::of(const RunOfNodes& at) {
       known_[at.stage].try_emplace(at.begin * (ops_.ids.size() + 1) + at.end);
   if (!fresh) return known->second;
   BytesOfRun& out = known->second;
-  const Place place{at, &run(at, nullptr)};
-  for (const RankBytes& rank : sum_of({&place, 1})) {
+  const StageRun stage{at, &run(at, nullptr)};
+  for (const RankBytes& rank : sum_of({&stage, 1})) {
     out.more = out.more && rank.least <= rank.limit;
     out.within = out.more || recomputes_in_parts(at.stage);
     if (out.limit < INT64_MAX && rank.all - rank.limit <= out.all - out.limit) continue;
@@ -326,9 +326,9 @@ BytesOfRun RunBytes::of(const RunOfNodes& at) {
 }
 
 bool RunBytes::can_fit(const std::vector<RunOfNodes>& stages) {
-  std::vector<Place> places;
-  for (const RunOfNodes& at : stages) places.push_back({at, &run(at, nullptr)});
-  const std::vector<RankBytes>& ranks = sum_of(places);
+  std::vector<StageRun> runs;
+  for (const RunOfNodes& at : stages) runs.push_back({at, &run(at, nullptr)});
+  const std::vector<RankBytes>& ranks = sum_of(runs);
   return std::all_of(ranks.begin(), ranks.end(),
                      [](const RankBytes& rank) { return rank.least <= rank.limit; });
 }
@@ -342,7 +342,7 @@ std::vector<RunOfNodes> RunBytes::runs_at(const std::vector<size_t>& first) cons
 
 std::vector<RankBytes> RunBytes::of_ranks(const std::vector<size_t>& first) {
   slack_ = slack_at(first);
-  std::vector<std::vector<Place>> stages(train_.rows.size());
+  std::vector<std::vector<StageRun>> stages(train_.rows.size());
   for (const RunOfNodes& at : runs_at(first))
     stages[static_cast<size_t>(train_.rank_of_stage[at.stage])].push_back({at, &run(at, &first)});
   std::vector<RankBytes> out(static_cast<size_t>(config_.ranks));
@@ -369,9 +369,9 @@ int32_t RunBytes::slack_at(const std::vector<size_t>& first) const {
 
 void RunBytes::add_to(ScheduleCosts& costs, const std::vector<size_t>& first) {
   for (const RunOfNodes& at : runs_at(first)) {
-    const Place place{at, &run(at, &first)};
+    const StageRun stage{at, &run(at, &first)};
     double held = 0, parked = 0, kept = 0;
-    for (const Share& share : place.run->shares) {
+    for (const Share& share : stage.run->shares) {
       double held_here = 0, parked_here = 0, kept_here = 0;
       for (const Term& term : share.terms[static_cast<size_t>(Mode::train)]) {
         const auto bytes = static_cast<double>(term.bytes);
@@ -385,7 +385,7 @@ void RunBytes::add_to(ScheduleCosts& costs, const std::vector<size_t>& first) {
       parked = std::max(parked, parked_here);
       kept = std::max(kept, kept_here);
     }
-    const Parameters& parameters = parameters_of({&place, 1});
+    const Parameters& parameters = parameters_of({&stage, 1});
     const int64_t fixed = *std::max_element(parameters.bytes.begin(), parameters.bytes.end());
     costs.held[at.stage] += held;
     costs.parked[at.stage] += parked;

@@ -106,7 +106,7 @@ class RunBytes {
     bool complete = true;  // each of them has a node
   };
   // A stage, and its run with its surroundings.
-  struct Place {
+  struct StageRun {
     RunOfNodes at;
     const Run* run;
   };
@@ -167,17 +167,17 @@ class RunBytes {
   void add_terms(Run& run, ModeInfo& mode, size_t s, const Cut& cut);
   void add_reads(Share& share, const ModeInfo& mode, size_t s, const StageWork& work) const;
   // Of the ranks with these stages: share * replicas + replica.
-  const std::vector<RankBytes>& sum_of(std::span<const Place> stages);
-  RankBytes sum_of(std::span<const Place> stages, ModeInfo& mode, size_t rank,
+  const std::vector<RankBytes>& sum_of(std::span<const StageRun> stages);
+  RankBytes sum_of(std::span<const StageRun> stages, ModeInfo& mode, size_t rank,
                    const Parameters& parameters);
-  int32_t places(ModeInfo& mode, std::span<const Place> stages, size_t s, const Term& term,
+  int32_t places(ModeInfo& mode, std::span<const StageRun> stages, size_t s, const Term& term,
                  int32_t place);
-  std::vector<RunOfSum> runs_of(std::span<const Place> stages) const;
-  int32_t share_of(std::span<const Place> stages, NodeId node) const;
-  const Parameters& parameters_of(std::span<const Place> stages);
-  Parameters count_parameters(std::span<const Place> stages) const;
-  int64_t slots_of(std::span<const Place> stages, const ModeInfo& mode, size_t place, int32_t rank,
-                   const Parameters& parameters) const;
+  std::vector<RunOfSum> runs_of(std::span<const StageRun> stages) const;
+  int32_t share_of(std::span<const StageRun> stages, NodeId node) const;
+  const Parameters& parameters_of(std::span<const StageRun> stages);
+  Parameters count_parameters(std::span<const StageRun> stages) const;
+  int64_t slots_of(std::span<const StageRun> stages, const ModeInfo& mode, size_t place,
+                   int32_t rank, const Parameters& parameters) const;
   size_t position_of(size_t stage, int32_t place) const;
   // `own`: as of Parameters, of the ranks with the stage.
   size_t rank_of(size_t stage, size_t own) const;

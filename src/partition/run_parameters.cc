@@ -22,37 +22,37 @@ void RunBytes::add_sums(Run& run, const Cut& cut) const {
   }
 }
 
-std::vector<RunOfSum> RunBytes::runs_of(std::span<const Place> stages) const {
+std::vector<RunOfSum> RunBytes::runs_of(std::span<const StageRun> stages) const {
   std::vector<RunOfSum> out(static_cast<size_t>(config_.shard_ranks));
   if (!drops_gradients(*model_, config_)) return out;
-  std::vector<Place> backward(stages.begin(), stages.end());
-  std::sort(backward.begin(), backward.end(), [this](const Place& a, const Place& b) {
+  std::vector<StageRun> backward(stages.begin(), stages.end());
+  std::sort(backward.begin(), backward.end(), [this](const StageRun& a, const StageRun& b) {
     return turn_[a.at.stage] < turn_[b.at.stage];
   });
   for (size_t share = 0; share < out.size(); ++share)
-    for (const Place& stage : backward)
+    for (const StageRun& stage : backward)
       add_runs(*model_, config_, stage.run->shares[share].sums, out[share]);
   return out;
 }
 
 // Which of the ranks that share the stages has the node; -1: another rank.
-int32_t RunBytes::share_of(std::span<const Place> stages, NodeId node) const {
+int32_t RunBytes::share_of(std::span<const StageRun> stages, NodeId node) const {
   const size_t i = index_[static_cast<size_t>(node)];
-  const bool here = std::any_of(stages.begin(), stages.end(), [i](const Place& stage) {
+  const bool here = std::any_of(stages.begin(), stages.end(), [i](const StageRun& stage) {
     return stage.at.begin <= i && i < stage.at.end;
   });
   return here ? place_of(*model_, node, config_.shard_ranks) : -1;
 }
 
-const RunBytes::Parameters& RunBytes::parameters_of(std::span<const Place> stages) {
+const RunBytes::Parameters& RunBytes::parameters_of(std::span<const StageRun> stages) {
   std::vector<size_t> key = {static_cast<size_t>(replicas_of(stages.front().at.stage))};
-  for (const Place& stage : stages) key.insert(key.end(), {stage.at.begin, stage.at.end});
+  for (const StageRun& stage : stages) key.insert(key.end(), {stage.at.begin, stage.at.end});
   const auto [known, fresh] = known_parameters_.try_emplace(std::move(key));
   if (fresh) known->second = count_parameters(stages);
   return known->second;
 }
 
-RunBytes::Parameters RunBytes::count_parameters(std::span<const Place> stages) const {
+RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages) const {
   const size_t first = stages.front().at.stage;
   const int32_t replicas = replicas_of(first), ranks = config_.shard_ranks * replicas;
   const std::vector<RunOfSum> runs = runs_of(stages);
@@ -64,7 +64,7 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const Place> stages) c
   };
   std::vector<ParamId> params;
   std::vector<NodeId> stateful;
-  for (const Place& stage : stages)
+  for (const StageRun& stage : stages)
     for (size_t i = stage.at.begin; i < stage.at.end; ++i) {
       params.insert(params.end(), params_[i].begin(), params_[i].end());
       stateful.insert(stateful.end(), stateful_[i].begin(), stateful_[i].end());
@@ -107,10 +107,10 @@ void RunBytes::add_reads(Share& share, const ModeInfo& mode, size_t s,
   }
 }
 
-int64_t RunBytes::slots_of(std::span<const Place> stages, const ModeInfo& mode, size_t place,
+int64_t RunBytes::slots_of(std::span<const StageRun> stages, const ModeInfo& mode, size_t place,
                            int32_t rank, const Parameters& parameters) const {
   GatherSlots slots;
-  for (const Place& stage : stages)
+  for (const StageRun& stage : stages)
     for (const Reads& action :
          stage.run->shares[place].reads[static_cast<size_t>(mode.graph.mode)]) {
       slots.begin_action();
