@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-using Key = std::tuple<int32_t, int32_t, int32_t>;  // stage, index, rank among those of the stage
+using Key = std::tuple<int32_t, int32_t, int32_t>;  // stage, index, tensor rank
 
 // The nodes from `begin` on that are the same for one shard after another, and do not use each
 // other.
@@ -45,15 +45,15 @@ int32_t forward_micro_batches(const PlanConfig& config, Mode mode, const Schedul
   return most;
 }
 
-int32_t place_of(const Model& model, NodeId node, int32_t shard_ranks) {
+int32_t tensor_rank_of(const Model& model, NodeId node, int32_t shard_ranks) {
   const int64_t shard = model.node(node).shard;
   return static_cast<int32_t>(shard * shard_ranks / model.shards());
 }
 
 SegmentedStages cut_segments(const Model& model, const std::vector<int32_t>& stage_of_node,
                              int32_t shard_ranks) {
-  const auto place_at = [&](size_t id) {
-    return place_of(model, static_cast<NodeId>(id), shard_ranks);
+  const auto tensor_rank_at = [&](size_t id) {
+    return tensor_rank_of(model, static_cast<NodeId>(id), shard_ranks);
   };
   std::vector<Key> key_of_node(stage_of_node.size());
   // Of the stage, that a value passes on its way to the node.
@@ -63,7 +63,7 @@ SegmentedStages cut_segments(const Model& model, const std::vector<int32_t>& sta
       const auto i = static_cast<size_t>(from);
       if (model.node(from).is_input() || stage_of_node[i] != stage_of_node[id]) continue;
       const auto& [stage, before, other] = key_of_node[i];
-      index = std::max(index, before + (other == place_at(id) ? 0 : 1));
+      index = std::max(index, before + (other == tensor_rank_at(id) ? 0 : 1));
     }
     // Uses that share an accumulator add to it in the order of the nodes.
     for (const ParamId w : model.nodes()[id].weights) {
@@ -87,15 +87,15 @@ SegmentedStages cut_segments(const Model& model, const std::vector<int32_t>& sta
     for (size_t i = id; i < end; ++i) index = std::max(index, exchanges_before(i));
     for (; id < end; ++id) {
       if (model.nodes()[id].is_input()) continue;
-      key_of_node[id] = {stage_of_node[id], index, place_at(id)};
+      key_of_node[id] = {stage_of_node[id], index, tensor_rank_at(id)};
       number[key_of_node[id]] = 0;
     }
   }
   SegmentedStages out;
   for (auto& [key, segment] : number) {
-    const auto& [stage, index, place] = key;
+    const auto& [stage, index, tensor_rank] = key;
     segment = static_cast<int32_t>(out.segments.size());
-    out.segments.push_back({.stage = stage, .index = index, .place = place});
+    out.segments.push_back({.stage = stage, .index = index, .tensor_rank = tensor_rank});
   }
   out.segment_of_node.assign(stage_of_node.size(), 0);
   for (size_t id = 0; id < stage_of_node.size(); ++id) {
@@ -120,20 +120,21 @@ Schedule with_segments(const Schedule& schedule, const std::vector<Segment>& seg
   out.stages = static_cast<int32_t>(segments.size());
   out.rank_of_stage.clear();
   std::vector<std::vector<std::vector<int32_t>>> own(static_cast<size_t>(schedule.stages));
-  for (auto& places : own) places.resize(static_cast<size_t>(shard_ranks));
+  for (auto& stage : own) stage.resize(static_cast<size_t>(shard_ranks));
   for (size_t s = 0; s < segments.size(); ++s) {
     const auto stage = static_cast<size_t>(segments[s].stage);
-    const auto place = static_cast<size_t>(segments[s].place);
-    own[stage][place].push_back(static_cast<int32_t>(s));
-    out.rank_of_stage.push_back(schedule.rank_of_stage[stage] * shard_ranks + segments[s].place);
+    const auto tensor_rank = static_cast<size_t>(segments[s].tensor_rank);
+    own[stage][tensor_rank].push_back(static_cast<int32_t>(s));
+    out.rank_of_stage.push_back(schedule.rank_of_stage[stage] * shard_ranks +
+                                segments[s].tensor_rank);
   }
   out.rows.assign(schedule.rows.size() * static_cast<size_t>(shard_ranks), {});
   for (size_t r = 0; r < out.rows.size(); ++r) {
-    const auto place = r % static_cast<size_t>(shard_ranks);
+    const auto tensor_rank = r % static_cast<size_t>(shard_ranks);
     const auto& row = schedule.rows[r / static_cast<size_t>(shard_ranks)];
     out.rows[r].reserve(row.size());
     for (const Action& action : row) {
-      const auto& mine = own[static_cast<size_t>(action.stage)][place];
+      const auto& mine = own[static_cast<size_t>(action.stage)][tensor_rank];
       const bool backward =
           action.kind == Kind::I || action.kind == Kind::W || action.kind == Kind::B;
       for (size_t i = 0; i < mine.size(); ++i) {

@@ -17,8 +17,8 @@ Result<std::shared_ptr<const Model>> pieces_of(const std::shared_ptr<const Model
 // Micro-batches of a mode without backward, by the schedule of training.
 int32_t forward_micro_batches(const PlanConfig& config, Mode mode, const Schedule& train);
 
-// Which of the ranks that share a stage has the node.
-int32_t place_of(const Model& model, NodeId node, int32_t shard_ranks);
+// The tensor rank that has the node: which of the ranks that share its stage.
+int32_t tensor_rank_of(const Model& model, NodeId node, int32_t shard_ranks);
 
 // The stages of a pipeline as segments, in an order in which tensors are sent forward only.
 struct SegmentedStages {

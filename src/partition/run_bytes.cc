@@ -196,7 +196,7 @@ void RunBytes::set_times() {
 // A tensor between two stages of a rank has one ring. The producing stage holds it until the last
 // read of the other stages.
 int32_t RunBytes::places(ModeInfo& mode, std::span<const StageRun> stages, size_t s,
-                         const Term& term, int32_t place) {
+                         const Term& term, int32_t tensor_rank) {
   std::vector<Holding::Reader> readers;
   for (const Peer& peer : term.peers) {
     Holding::Reader reader{.stage = static_cast<int32_t>(s) + peer.stage, .phase = term.read};
@@ -204,9 +204,9 @@ int32_t RunBytes::places(ModeInfo& mode, std::span<const StageRun> stages, size_
     const auto there = std::find_if(stages.begin(), stages.end(), [&](const StageRun& other) {
       return static_cast<int32_t>(other.at.stage) == reader.stage;
     });
-    if (there != stages.end() && peer.place == place) {
+    if (there != stages.end() && peer.tensor_rank == tensor_rank) {
       if (term.kind == Holding::Kind::landing) return 0;
-      const auto& until = there->run->shares[static_cast<size_t>(place)]
+      const auto& until = there->run->shares[static_cast<size_t>(tensor_rank)]
                               .until[static_cast<size_t>(mode.graph.mode)];
       if (const auto at = until.find(term.tensor); at != until.end()) reader.phase = at->second;
     }
@@ -223,14 +223,14 @@ int32_t RunBytes::places(ModeInfo& mode, std::span<const StageRun> stages, size_
                                    mode.schedule.replicas_of(stage));
 }
 
-size_t RunBytes::position_of(size_t stage, int32_t place) const {
-  return static_cast<size_t>(train_.rank_of_stage[stage] * config_.shard_ranks + place);
+size_t RunBytes::position_of(size_t stage, int32_t tensor_rank) const {
+  return static_cast<size_t>(train_.rank_of_stage[stage] * config_.shard_ranks + tensor_rank);
 }
 
 size_t RunBytes::rank_of(size_t stage, size_t own) const {
-  const auto replicas = static_cast<size_t>(replicas_of(stage)), place = own / replicas;
+  const auto replicas = static_cast<size_t>(replicas_of(stage)), tensor_rank = own / replicas;
   const size_t positions = train_.rows.size() * static_cast<size_t>(config_.shard_ranks);
-  return position_of(stage, static_cast<int32_t>(place)) +
+  return position_of(stage, static_cast<int32_t>(tensor_rank)) +
          own % replicas * (train_.replicas.empty() ? positions : 1);
 }
 
@@ -247,7 +247,7 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
                            const Parameters& parameters) {
   const size_t first = stages.front().at.stage;
   const int32_t replicas = replicas_of(first);
-  const auto place = static_cast<int32_t>(rank) / replicas,
+  const auto tensor_rank = static_cast<int32_t>(rank) / replicas,
              d = static_cast<int32_t>(rank) % replicas;
   const auto m = static_cast<size_t>(mode.graph.mode);
   const int64_t fixed = parameters.bytes[rank];
@@ -255,11 +255,11 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
   int64_t all = sum_of_bytes(fixed, controls ? mode.sinks : 0), stays = 0, scratch = 0;
   for (const StageRun& stage : stages) {
     const size_t s = stage.at.stage;
-    const Share& share = stage.run->shares[static_cast<size_t>(place)];
+    const Share& share = stage.run->shares[static_cast<size_t>(tensor_rank)];
     scratch = std::max(scratch, share.scratch[m]);
     const auto bytes_of = [&](const Term& term) {
       const int32_t count =
-          places_in(places(mode, stages, s, term, place), own_micro_batches(mode, s, d),
+          places_in(places(mode, stages, s, term, tensor_rank), own_micro_batches(mode, s, d),
                     arrives_early(config_, mode.graph.mode, term.kind));
       return bytes_of_many(term.bytes, count);
     };
@@ -270,7 +270,7 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
             sum_of_bytes(stays, bytes_of({Holding::Kind::kept, term.first, term.last, term.bytes}));
     }
   }
-  all = sum_of_bytes(all, slots_of(stages, mode, static_cast<size_t>(place),
+  all = sum_of_bytes(all, slots_of(stages, mode, static_cast<size_t>(tensor_rank),
                                    static_cast<int32_t>(rank), parameters));
   // With one more node, another replica may own a parameter.
   RankBytes out{.all = sum_of_bytes(all, scratch),
@@ -399,7 +399,7 @@ std::vector<RemadeCalls> RunBytes::remade(size_t stage, const std::vector<size_t
   std::vector<RemadeCalls> out;
   const Cut cut = cut_at(runs_at(first)[stage], &first);
   for (const auto& [i, work] : works_of(*modes_.front(), stage, cut))
-    out.push_back({.position = position_of(stage, segment_at(cut, i).place),
+    out.push_back({.position = position_of(stage, segment_at(cut, i).tensor_rank),
                    .forward = static_cast<int32_t>(work.calls[kPhaseF].size()),
                    .any = !work.calls[kPhaseR].empty(),
                    .time = remade_seconds(work, times)});

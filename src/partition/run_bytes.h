@@ -71,9 +71,9 @@ class RunBytes {
   const Model& pieces() const { return *model_; }
 
  private:
-  // A stage, by its distance, and one of the ranks that share it.
+  // A stage, by its distance, and a rank of those that share it.
   struct Peer {
-    int32_t stage, place;
+    int32_t stage, tensor_rank;
     auto operator<=>(const Peer&) const = default;
   };
   // The bytes that a rank holds in one mode: a slot by the time that it is held.
@@ -102,15 +102,15 @@ class RunBytes {
     std::vector<StageSum> sums;  // of accumulators that are not kept, in the order of the backward
   };
   struct Run {
-    std::vector<Share> shares;
-    bool complete = true;  // each of them has a node
+    std::vector<Share> shares;  // per tensor rank
+    bool complete = true;       // each of them has a node
   };
   // A stage, and its run with its surroundings.
   struct StageRun {
     RunOfNodes at;
     const Run* run;
   };
-  // Of a rank of each share and replica: share * replicas + replica.
+  // Of each rank: tensor rank * replicas + replica.
   struct Parameters {
     std::vector<int64_t> bytes;
     std::vector<int64_t> sent;   // of these: copies that a rank with more nodes may not need
@@ -166,19 +166,19 @@ class RunBytes {
   void add_sums(Run& run, const Cut& cut) const;
   void add_terms(Run& run, ModeInfo& mode, size_t s, const Cut& cut);
   void add_reads(Share& share, const ModeInfo& mode, size_t s, const StageWork& work) const;
-  // Of the ranks with these stages: share * replicas + replica.
+  // Of the ranks with these stages: tensor rank * replicas + replica.
   const std::vector<RankBytes>& sum_of(std::span<const StageRun> stages);
   RankBytes sum_of(std::span<const StageRun> stages, ModeInfo& mode, size_t rank,
                    const Parameters& parameters);
   int32_t places(ModeInfo& mode, std::span<const StageRun> stages, size_t s, const Term& term,
-                 int32_t place);
+                 int32_t tensor_rank);
   std::vector<RunOfSum> runs_of(std::span<const StageRun> stages) const;
-  int32_t share_of(std::span<const StageRun> stages, NodeId node) const;
+  int32_t tensor_rank_in(std::span<const StageRun> stages, NodeId node) const;
   const Parameters& parameters_of(std::span<const StageRun> stages);
   Parameters count_parameters(std::span<const StageRun> stages) const;
-  int64_t slots_of(std::span<const StageRun> stages, const ModeInfo& mode, size_t place,
+  int64_t slots_of(std::span<const StageRun> stages, const ModeInfo& mode, size_t tensor_rank,
                    int32_t rank, const Parameters& parameters) const;
-  size_t position_of(size_t stage, int32_t place) const;
+  size_t position_of(size_t stage, int32_t tensor_rank) const;
   // `own`: as of Parameters, of the ranks with the stage.
   size_t rank_of(size_t stage, size_t own) const;
   bool recomputes_in_parts(size_t s) const;

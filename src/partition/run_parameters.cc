@@ -17,7 +17,8 @@ void RunBytes::add_sums(Run& run, const Cut& cut) const {
                                    static_cast<int32_t>(segments.size()));
   for (size_t i = cut.own.size(); i-- > 0;) {
     const auto segment = static_cast<size_t>(cut.own[i]);
-    std::vector<StageSum>& made = run.shares[static_cast<size_t>(segments[segment].place)].sums;
+    std::vector<StageSum>& made =
+        run.shares[static_cast<size_t>(segments[segment].tensor_rank)].sums;
     made.insert(made.end(), sums[segment].begin(), sums[segment].end());
   }
 }
@@ -29,19 +30,19 @@ std::vector<RunOfSum> RunBytes::runs_of(std::span<const StageRun> stages) const 
   std::sort(backward.begin(), backward.end(), [this](const StageRun& a, const StageRun& b) {
     return turn_[a.at.stage] < turn_[b.at.stage];
   });
-  for (size_t share = 0; share < out.size(); ++share)
+  for (size_t t = 0; t < out.size(); ++t)
     for (const StageRun& stage : backward)
-      add_runs(*model_, config_, stage.run->shares[share].sums, out[share]);
+      add_runs(*model_, config_, stage.run->shares[t].sums, out[t]);
   return out;
 }
 
-// Which of the ranks that share the stages has the node; -1: another rank.
-int32_t RunBytes::share_of(std::span<const StageRun> stages, NodeId node) const {
+// The tensor rank that has the node; -1: a rank without these stages.
+int32_t RunBytes::tensor_rank_in(std::span<const StageRun> stages, NodeId node) const {
   const size_t i = index_[static_cast<size_t>(node)];
   const bool here = std::any_of(stages.begin(), stages.end(), [i](const StageRun& stage) {
     return stage.at.begin <= i && i < stage.at.end;
   });
-  return here ? place_of(*model_, node, config_.shard_ranks) : -1;
+  return here ? tensor_rank_of(*model_, node, config_.shard_ranks) : -1;
 }
 
 const RunBytes::Parameters& RunBytes::parameters_of(std::span<const StageRun> stages) {
@@ -57,9 +58,10 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
   const int32_t replicas = replicas_of(first), ranks = config_.shard_ranks * replicas;
   const std::vector<RunOfSum> runs = runs_of(stages);
   const auto ranks_of = [&](NodeId node) {
-    const int32_t share = share_of(stages, node);
+    const int32_t tensor_rank = tensor_rank_in(stages, node);
     std::vector<int32_t> out;
-    for (int32_t d = 0; share >= 0 && d < replicas; ++d) out.push_back(share * replicas + d);
+    for (int32_t d = 0; tensor_rank >= 0 && d < replicas; ++d)
+      out.push_back(tensor_rank * replicas + d);
     return out;
   };
   std::vector<ParamId> params;
@@ -107,12 +109,12 @@ void RunBytes::add_reads(Share& share, const ModeInfo& mode, size_t s,
   }
 }
 
-int64_t RunBytes::slots_of(std::span<const StageRun> stages, const ModeInfo& mode, size_t place,
-                           int32_t rank, const Parameters& parameters) const {
+int64_t RunBytes::slots_of(std::span<const StageRun> stages, const ModeInfo& mode,
+                           size_t tensor_rank, int32_t rank, const Parameters& parameters) const {
   GatherSlots slots;
   for (const StageRun& stage : stages)
     for (const Reads& action :
-         stage.run->shares[place].reads[static_cast<size_t>(mode.graph.mode)]) {
+         stage.run->shares[tensor_rank].reads[static_cast<size_t>(mode.graph.mode)]) {
       slots.begin_action();
       for (const std::vector<ParamId>& unit : action) {
         bool any = false;

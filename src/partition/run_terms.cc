@@ -49,7 +49,7 @@ int32_t RunBytes::segment_of(const Cut& cut, NodeId node) const {
 }
 
 Segment RunBytes::segment_at(const Cut& cut, int32_t segment) {
-  return cut.segmented.segments.empty() ? Segment{.stage = segment, .index = 0, .place = 0}
+  return cut.segmented.segments.empty() ? Segment{.stage = segment, .index = 0, .tensor_rank = 0}
                                         : cut.segmented.segments[static_cast<size_t>(segment)];
 }
 
@@ -86,7 +86,7 @@ RunBytes::Works RunBytes::works_of(ModeInfo& mode, size_t s, const Cut& cut) con
 
 RunBytes::Borders RunBytes::borders_of(const ModeInfo& mode, const Works& works, int32_t segment,
                                        const Cut& cut) const {
-  const int32_t place = segment_at(cut, segment).place;
+  const int32_t tensor_rank = segment_at(cut, segment).tensor_rank;
   Borders out;
   const std::set<TensorId> sinks(mode.graph.sinks.begin(), mode.graph.sinks.end());
   for (const auto& [t, life] : works.at(segment).lives) {
@@ -96,8 +96,9 @@ RunBytes::Borders RunBytes::borders_of(const ModeInfo& mode, const Works& works,
     if (!life.made) {
       const Segment maker = segment_at(cut, segment_of(cut, tensor.maker));
       const bool fed = !gradient && model_->node(tensor.node).is_input();
-      if (!fed && maker.stage != 0) peers.insert({maker.stage, maker.place});
-      if (fed || maker.stage != 0 || maker.place != place) out.traffic.arrivals.push_back(t);
+      if (!fed && maker.stage != 0) peers.insert({maker.stage, maker.tensor_rank});
+      if (fed || maker.stage != 0 || maker.tensor_rank != tensor_rank)
+        out.traffic.arrivals.push_back(t);
     } else {
       bool shared = sinks.contains(t);
       for (const size_t c : mode.readers[static_cast<size_t>(t)]) {
@@ -106,13 +107,13 @@ RunBytes::Borders RunBytes::borders_of(const ModeInfo& mode, const Works& works,
         shared = true;
         const Segment reader = segment_at(cut, at);
         if (reader.stage != 0) {
-          peers.insert({reader.stage, reader.place});
+          peers.insert({reader.stage, reader.tensor_rank});
           continue;
         }
         int32_t& until = out.until[t];
-        until = std::max(until, reader.place == place ? works.at(at).lives.at(t).last
-                                : gradient            ? kPhaseI
-                                                      : kPhaseF);
+        until = std::max(until, reader.tensor_rank == tensor_rank ? works.at(at).lives.at(t).last
+                                : gradient                        ? kPhaseI
+                                                                  : kPhaseF);
       }
       if (shared) out.traffic.shared[t] = {};
     }
@@ -126,7 +127,7 @@ void RunBytes::add_terms(Run& run, ModeInfo& mode, size_t s, const Cut& cut) {
   const Works works = works_of(mode, s, cut);
   for (const auto& [i, work] : works) {
     Borders borders = borders_of(mode, works, i, cut);
-    Share& share = run.shares[static_cast<size_t>(segment_at(cut, i).place)];
+    Share& share = run.shares[static_cast<size_t>(segment_at(cut, i).tensor_rank)];
     const StageHoldings held = holdings_of(work, borders.traffic, *model_, mode.graph, shapes_);
     share.scratch[m] = std::max(share.scratch[m], held.scratch);
     for (const Holding& h : held.list) {
@@ -157,7 +158,7 @@ const RunBytes::Run& RunBytes::run(const RunOfNodes& at, const std::vector<size_
   const Cut cut = cut_at(at, first);
   out.shares.resize(static_cast<size_t>(config_.shard_ranks));
   std::vector<bool> found(out.shares.size(), false);
-  for (const int32_t i : cut.own) found[static_cast<size_t>(segment_at(cut, i).place)] = true;
+  for (const int32_t i : cut.own) found[static_cast<size_t>(segment_at(cut, i).tensor_rank)] = true;
   out.complete = std::find(found.begin(), found.end(), false) == found.end();
   add_sums(out, cut);
   for (const auto& mode : modes_) add_terms(out, *mode, at.stage, cut);

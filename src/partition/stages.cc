@@ -120,13 +120,14 @@ Result<std::vector<size_t>> shared_nodes(const Model& model, const PlanConfig& c
                                          const OpNodes& ops) {
   WEFT_TRY_ASSIGN(const std::shared_ptr<const Model> pieces,
                   pieces_of({std::shared_ptr<const Model>(), &model}, config.tensor));
-  std::vector<std::set<int32_t>> places(model.nodes().size());
+  std::vector<std::set<int32_t>> tensor_ranks(model.nodes().size());
   for (NodeId id = 0; id < static_cast<NodeId>(pieces->nodes().size()); ++id)
-    places[static_cast<size_t>(pieces->node(id).origin)].insert(
-        place_of(*pieces, id, config.shard_ranks));
+    tensor_ranks[static_cast<size_t>(pieces->node(id).origin)].insert(
+        tensor_rank_of(*pieces, id, config.shard_ranks));
   std::vector<size_t> out;
   for (size_t i = 0; i < ops.ids.size(); ++i)
-    if (places[static_cast<size_t>(ops.ids[i])].size() == static_cast<size_t>(config.shard_ranks))
+    if (tensor_ranks[static_cast<size_t>(ops.ids[i])].size() ==
+        static_cast<size_t>(config.shard_ranks))
       out.push_back(i);
   return out;
 }
@@ -330,8 +331,9 @@ PlanConfig pipeline_config(const PlanConfig& config) {
   PlanConfig out = replica_config(config);
   out.ranks /= config.shard_ranks;
   const auto shared = static_cast<size_t>(config.shard_ranks);
-  out.machines.keep_least(static_cast<size_t>(out.ranks), shared,
-                          [shared](size_t stage, size_t place) { return stage * shared + place; });
+  out.machines.keep_least(
+      static_cast<size_t>(out.ranks), shared,
+      [shared](size_t stage, size_t tensor_rank) { return stage * shared + tensor_rank; });
   return out;
 }
 

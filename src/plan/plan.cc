@@ -64,7 +64,7 @@ Place ResidentParam::gradient() const {
 
 int32_t Plan::first_rank(int32_t pipeline_stage) const {
   const auto first = std::find_if(segments.begin(), segments.end(), [&](const Segment& s) {
-    return s.stage == pipeline_stage && s.place == 0;
+    return s.stage == pipeline_stage && s.tensor_rank == 0;
   });
   return position_of_stage[static_cast<size_t>(first - segments.begin())];
 }

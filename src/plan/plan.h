@@ -357,9 +357,9 @@ struct ModePlan {
 // A stage for programs and the engine. If ranks share the stages of a pipeline, each stage is cut
 // into several segments (lowering/segments.h); otherwise each stage is one.
 struct Segment {
-  int32_t stage;  // of the pipeline
-  int32_t index;  // exchanges of the stage before it
-  int32_t place;  // of its rank among the ranks that share the stage
+  int32_t stage;        // of the pipeline
+  int32_t index;        // exchanges of the stage before it
+  int32_t tensor_rank;  // which of the ranks that share the stage
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 

@@ -97,7 +97,7 @@ Status choose_versions(Plan& plan, const Schedule& train) {
 Status check_shards(const Plan& plan, const Schedule& train) {
   std::vector<bool> found(static_cast<size_t>(train.stages * plan.config.shard_ranks), false);
   for (const Segment& s : plan.segments)
-    found[static_cast<size_t>(s.stage * plan.config.shard_ranks + s.place)] = true;
+    found[static_cast<size_t>(s.stage * plan.config.shard_ranks + s.tensor_rank)] = true;
   const auto missing = std::find(found.begin(), found.end(), false);
   if (missing == found.end()) return {};
   const auto at = static_cast<int32_t>(missing - found.begin());
