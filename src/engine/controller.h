@@ -76,7 +76,7 @@ class Controller {
   std::string describe() const;
 
  private:
-  // An edge of inputs. Next: the micro-batch to send; granted: the first one without a place at the
+  // An edge of inputs. Next: the micro-batch to send; granted: the first one without a slot at the
   // receiver.
   struct Feed {
     int32_t edge, next, granted;

@@ -260,7 +260,7 @@ bool Engine::ready(const Job& job) {
   switch (job.kind) {
     case JobKind::action: {
       const Span& span = span_of(job);
-      if (!has_places(span.run)) return false;
+      if (!has_slot(span.run)) return false;
       if (adds_zeros(job)) return true;
       for (const Use& use : uses(span.waits, span.posts)) {
         if (!use.has(job.micro_batch)) continue;
@@ -389,7 +389,7 @@ void Engine::offer(int32_t slot, int32_t micro_batch, bool delivered, Effects& e
   }
 }
 
-// Its messages, the places that it held, and the slot of what it gathered.
+// Its messages, the slots that it held, and that of what it gathered.
 void Engine::leave_action(const Job& job, bool delivered, Effects& effects) {
   const Span& span = span_of(job);
   for (const Use& use : uses(span.posts, span.frees))

@@ -8,7 +8,7 @@
 // here: see StepDescriptor::overlaps.
 //
 // An action runs when its messages have arrived, the actions before it were given out, and the
-// places it writes were released. A segment of an asynchronous schedule has updates among its
+// slots it writes were released. A segment of an asynchronous schedule has updates among its
 // actions; the update at its end only makes the newest weights the first of the next one.
 //
 // The next job can be given out while one runs, so that the worker does not wait for the event
@@ -83,7 +83,7 @@ class Engine {
   // An edge as an action uses it, with what the engine needs of it at hand.
   struct Use {
     int32_t slot;  // its place in ports_
-    int32_t back;  // distance of two micro-batches that use the same place at this end
+    int32_t back;  // distance of two micro-batches that use the same slot at this end
     MicroBatches micro_batches;
     bool has(int32_t micro_batch) const { return micro_batches.has(micro_batch); }
   };
@@ -162,8 +162,8 @@ class Engine {
   Status take_grant(int32_t edge, int32_t micro_batch, Effects& effects);
   void begin_reductions();
   void complete(int32_t bucket);              // one sum or message of it
-  void leave(int32_t run, Effects& effects);  // one use of its places is over
-  bool has_places(int32_t run) const {
+  void leave(int32_t run, Effects& effects);  // one use of its slot is over
+  bool has_slot(int32_t run) const {
     return run < kRunSlots || uses_of_run_[static_cast<size_t>(run - kRunSlots)] == 0;
   }
   // The backward of a replica without a micro-batch, if accumulators are not kept.

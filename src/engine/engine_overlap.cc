@@ -1,4 +1,4 @@
-// What steps that overlap need of an engine: places that are granted while the step before runs,
+// What steps that overlap need of an engine: slots that are granted while the step before runs,
 // and grants that come before their step begins here.
 #include <algorithm>
 
@@ -9,19 +9,19 @@ namespace weft {
 
 namespace {
 
-// Whether a micro-batch of the rank has that place of the ring in the step; those after the first
-// `count` ones have the same places again. Messages of several ranks can land in one ring.
-bool uses_place(const StepDescriptor& step, const MicroBatches& own, const Ring& ring,
-                int64_t place) {
+// Whether a micro-batch of the rank has that slot of the ring in the step; those after the first
+// `count` ones have the same ones again. Messages of several ranks can land in one ring.
+bool uses_slot(const StepDescriptor& step, const MicroBatches& own, const Ring& ring,
+               int64_t slot) {
   const int32_t end = std::min({own.end, step.micro_batches, own.first + ring.count * ring.turn});
   for (int32_t mb = own.first; mb < end; mb += own.stride)
-    if (ring.at(mb, step.sequence) == place) return true;
+    if (ring.at(mb, step.sequence) == slot) return true;
   return false;
 }
 
 }  // namespace
 
-// Grants places of a step that overlaps: those that the step before it does not use, when it is the
+// Grants slots of a step that overlaps: those that the step before it does not use, when it is the
 // next one, and the others when that step is finished here. The controller grants sinks.
 void Engine::open_edges(const StepDescriptor& step, const StepDescriptor* before, bool unused,
                         Effects& effects) const {
@@ -34,7 +34,7 @@ void Engine::open_edges(const StepDescriptor& step, const StepDescriptor* before
     const Ring& ring = program.rings[static_cast<size_t>(e.landing.ring)];
     const MicroBatches& all = e.micro_batches;
     for (int32_t mb = all.first; mb < std::min(e.open, step.micro_batches); mb += all.stride) {
-      const bool used = before && uses_place(*before, own, ring, ring.at(mb, step.sequence));
+      const bool used = before && uses_slot(*before, own, ring, ring.at(mb, step.sequence));
       if (used != unused) effects.grant(step, id, mb);
     }
   }

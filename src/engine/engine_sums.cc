@@ -1,4 +1,4 @@
-// When the gradients of a step are added, and when their places are free for others.
+// When the gradients of a step are added, and when their slots are free for others.
 #include "engine/engine.h"
 
 namespace weft {
@@ -28,7 +28,7 @@ void Engine::complete(int32_t bucket) {
   if (--reductions_[static_cast<size_t>(bucket)].missing == 0) reducible_.push_back(bucket);
 }
 
-// Its places are free when its sums have left and its own ones are added.
+// Its slot is free when its sums have left and its own ones are added.
 void Engine::leave(int32_t run, Effects& effects) {
   if (run < 0 || --uses_of_run_[static_cast<size_t>(run)] > 0) return;
   for (const int32_t edge : program().runs[static_cast<size_t>(run)].grants)

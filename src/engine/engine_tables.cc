@@ -78,20 +78,20 @@ void Engine::make_ports() {
   make_room_for_early_grants();
 }
 
-// Of edges whose messages all need a grant, one of the next step; of the others, all places in each
+// Of edges whose messages all need a grant, one of the next step; of the others, all slots in each
 // step that is granted early.
 void Engine::make_room_for_early_grants() {
   size_t most = 0;
   for (const ModePlan& mode : plan_->modes) {
     if (!mode.present) continue;
-    size_t late = 0, places = 0;
+    size_t late = 0, slots = 0;
     for (int32_t id : mode.ranks[static_cast<size_t>(rank_)].edges) {
       const Edge& e = mode.edges[static_cast<size_t>(id)];
       if (e.from_rank != rank_) continue;
       late += e.open == 0;
-      places += static_cast<size_t>(e.landing_slots);
+      slots += static_cast<size_t>(e.landing_slots);
     }
-    most = std::max(most, late + steps_granted_early(plan_->config, mode.mode) * places);
+    most = std::max(most, late + steps_granted_early(plan_->config, mode.mode) * slots);
   }
   early_grants_.reserve(most);
   waiting_.reserve(kStepsAtOnce);
@@ -111,9 +111,8 @@ void Engine::make_table(const ModePlan& mode) {
       const size_t begin = table.uses.size();
       for (int32_t e : edges) {
         const Edge& edge = mode.edges[static_cast<size_t>(e)];
-        const int32_t places = outgoing ? edge.out_slots : edge.landing_slots;
-        table.uses.push_back(
-            {slot(e), edge.param < 0 ? places * turn : places, edge.micro_batches});
+        const int32_t slots = outgoing ? edge.out_slots : edge.landing_slots;
+        table.uses.push_back({slot(e), edge.param < 0 ? slots * turn : slots, edge.micro_batches});
       }
       return static_cast<int32_t>(begin);
     };

@@ -45,7 +45,7 @@ struct StepDescriptor {
   bool short_last = false;  // the last one has the plan's short size
   bool short_all = false;   // infer: all have it
   // Of a mode without a backward pass: a rank begins the step when it has finished the step before
-  // it, of the same mode, which other ranks may still compute. So its receivers grant all places,
+  // it, of the same mode, which other ranks may still compute. So its receivers grant all slots,
   // also while they compute the step before, and the controller grants the sinks.
   bool overlaps = false;
   double denominator =
@@ -117,8 +117,8 @@ class Effects {
   // ran(). `deliver`: all messages that it posts have been granted, so that the job itself can copy
   // them to ranks of this process.
   virtual void run(int32_t job, bool deliver) = 0;
-  // Send micro-batch mb of this edge; the receiver has a free slot. Answer with released() once the
-  // place may be written again. `delivered`: it comes from a job that was run with `deliver`.
+  // Send micro-batch mb of this edge; the receiver has a free slot. Answer with released() once its
+  // own slot may be written again. `delivered`: it comes from a job that was run with `deliver`.
   virtual void post(const StepDescriptor& step, int32_t edge, int32_t micro_batch,
                     bool delivered) = 0;
   // Grant this micro-batch to the sender of the edge.

@@ -36,7 +36,7 @@ inline StepDescriptor largest_step(const Plan& plan, Mode mode) {
 
 // The number of steps of which a rank can have grants before it has begun them, besides those for
 // edges whose messages all need one. In a step that does not overlap, the receiver of several
-// replicas of a stage grants one the place that another one has left.
+// replicas of a stage grants one the slot that another one has left.
 inline size_t steps_granted_early(const PlanConfig& config, Mode mode) {
   if (config.can_overlap(mode)) return kStepsAtOnce;
   return config.stage_replicas.empty() ? 0 : 1;

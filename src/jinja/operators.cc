@@ -80,7 +80,7 @@ Result<Value> loop_attribute(const Loop& loop, const std::string& name) {
 }
 
 // The byte at which each character of the text begins, and the end.
-std::vector<size_t> places_of(std::string_view text) {
+std::vector<size_t> slots_of(std::string_view text) {
   std::vector<size_t> out;
   size_t at = 0;
   while (at < text.size()) {
@@ -180,7 +180,7 @@ Result<Value> item(const Value& value, const Value& key, Budget& budget) {
   }
   if (!value.is(Kind::text)) return no_item(value);
   WEFT_TRY(budget.spend(8 * value.bytes()));
-  const std::vector<size_t> places = places_of(value.text());
+  const std::vector<size_t> places = slots_of(value.text());
   const size_t at = place(places.size() - 1);
   if (at == places.size() - 1) return no_item(value);
   return Value(value.text().substr(places[at], places[at + 1] - places[at]));
@@ -196,7 +196,7 @@ Result<Value> slice(const Value& value, const Value& begin, const Value& end, co
   std::vector<size_t> places;
   if (is_text) {
     WEFT_TRY(budget.spend(16 * value.bytes()));
-    places = places_of(value.text());
+    places = slots_of(value.text());
   }
   const int64_t n = static_cast<int64_t>(is_text ? places.size() - 1 : value.items().size());
   const int64_t stride = std::clamp(step.is(Kind::none) ? int64_t{1} : step.whole(), -n - 1, n + 1);

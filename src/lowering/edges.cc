@@ -56,7 +56,7 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
         users.insert(rank);
         if (rank == owner) continue;
         add(EdgeKind::tie_grad, s, rank, owner);
-        // A run waits for the places of one before it.
+        // A run waits for the slot of one before it.
         if (accumulator_of(plan, owner, p, s, d).run >= kRunSlots) edges.back().open = 0;
       }
     const std::vector<int32_t> updaters = updaters_of(plan, p);

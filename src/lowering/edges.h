@@ -8,9 +8,9 @@
 
 namespace weft {
 
-// Edges in canonical order (by tensor, then receiver); place counts are still 1. `plan` has its
-// partition, `mode` its graph. A tensor for a stage of the same rank is not an edge: both stages
-// use the same place, and the program of the rank orders them.
+// Edges in canonical order (by tensor, then receiver); the numbers of slots are still 1. `plan` has
+// its partition, `mode` its graph. A tensor for a stage of the same rank is not an edge: both
+// stages use the same slot, and the program of the rank orders them.
 std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode,
                              const std::vector<StageWork>& work);
 

@@ -1,6 +1,6 @@
 // Accumulators that are not kept. If each replica has one micro-batch of a step, a gradient is
 // complete when the backward has made it. It can leave for its owner, which adds it to those of the
-// other replicas, and its place is free for another. The gradients of a position are therefore cut
+// other replicas, and its memory is free for another. The gradients of a position are therefore cut
 // into runs in the order of the backward. Two of them are in progress at once, in two slots.
 #pragma once
 

@@ -268,9 +268,8 @@ std::vector<int32_t> every(int32_t turn, int32_t first, const std::vector<int32_
 
 }  // namespace
 
-int32_t places_of(const Holding& holding, int32_t stage,
-                  const std::vector<Holding::Reader>& readers, const StageTimes& times,
-                  int32_t slack, int32_t turn) {
+int32_t slots_of(const Holding& holding, int32_t stage, const std::vector<Holding::Reader>& readers,
+                 const StageTimes& times, int32_t slack, int32_t turn) {
   const auto when = [&times](int32_t s, int32_t phase) -> const std::vector<int32_t>& {
     return times[static_cast<size_t>(s)][static_cast<size_t>(phase)];
   };

@@ -1,5 +1,5 @@
 // The memory of a stage: the only account of the bytes of activations, gradients and scratch
-// memory. It determines the places of tensors, and all choices within a memory limit use it
+// memory. It determines where tensors are stored, and all choices within a memory limit use it
 // (stages, recompute, the order of zb-auto).
 #pragma once
 
@@ -56,7 +56,7 @@ class Shapes {
   std::vector<bool> keeps_packed_;  // per node: its first weight
 };
 
-// Tensors of a stage that are acquired and released together. They have one place for each
+// Tensors of a stage that are acquired and released together. They have one slot for each
 // micro-batch between both.
 struct Holding {
   enum class Kind : uint8_t {
@@ -77,7 +77,7 @@ struct Holding {
   int32_t first, last;  // phases of the stage that acquire and release them
   std::vector<Tensor> tensors;
   std::vector<Reader> readers;  // shared: also held until these have run
-  int64_t bytes = 0;            // of a place
+  int64_t bytes = 0;            // of a slot
 };
 
 // Whether such tensors can arrive during the step before theirs.
@@ -85,8 +85,8 @@ inline bool arrives_early(const PlanConfig& config, Mode mode, Holding::Kind kin
   return (kind == Holding::Kind::feed || kind == Holding::Kind::landing) &&
          config.can_overlap(mode);
 }
-// The places of a holding that needs so many, on a rank with so many micro-batches; 0: none.
-inline int32_t places_in(int32_t needed, int32_t own, bool arrives_early) {
+// The slots of a holding that needs so many, on a rank with so many micro-batches; 0: none.
+inline int32_t slots_in(int32_t needed, int32_t own, bool arrives_early) {
   return std::max(std::min(needed, own), arrives_early && needed > 0 ? 2 : 0);
 }
 
@@ -110,11 +110,10 @@ struct StageTraffic {
 StageHoldings holdings_of(const StageWork& work, const StageTraffic& traffic, const Model& model,
                           const StepGraph& graph, const Shapes& shapes);
 
-// The number of places of a holding of this stage of the pipeline, as its readers. Tensors that
+// The number of slots of a holding of this stage of the pipeline, as its readers. Tensors that
 // arrive have `slack` more, so that the next message can arrive while the rank computes. Every
 // `turn`-th micro-batch is on one rank.
-int32_t places_of(const Holding& holding, int32_t stage,
-                  const std::vector<Holding::Reader>& readers, const StageTimes& times,
-                  int32_t slack, int32_t turn);
+int32_t slots_of(const Holding& holding, int32_t stage, const std::vector<Holding::Reader>& readers,
+                 const StageTimes& times, int32_t slack, int32_t turn);
 
 }  // namespace weft

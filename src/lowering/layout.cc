@@ -69,15 +69,15 @@ class RankLayout {
   int32_t stage_of(int32_t segment) const {
     return plan_.segments[static_cast<size_t>(segment)].stage;
   }
-  int32_t places(const Holding& holding, int32_t stage) const {
+  int32_t slots(const Holding& holding, int32_t stage) const {
     std::vector<Holding::Reader> readers = holding.readers;
     for (Holding::Reader& reader : readers) reader.stage = stage_of(reader.stage);
-    return places_of(holding, stage_of(stage), readers, times_, plan_.config.slack, own_.stride);
+    return slots_of(holding, stage_of(stage), readers, times_, plan_.config.slack, own_.stride);
   }
 
   void place(int32_t stage, const Holding& holding) {
     const bool overlaps = arrives_early(plan_.config, mode_.mode, holding.kind);
-    const int32_t count = places_in(places(holding, stage), own_.count(), overlaps);
+    const int32_t count = slots_in(slots(holding, stage), own_.count(), overlaps);
     const Place ring = add_ring(holding.bytes, count, own_.stride);
     program_.rings.back().shift = overlaps ? count / 2 : 0;
     for (const Holding::Tensor& t : holding.tensors)

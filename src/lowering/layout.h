@@ -1,4 +1,4 @@
-// The memory layout of a rank: the parameters, followed by rings of places for the holdings of its
+// The memory layout of a rank: the parameters, followed by rings of slots for the holdings of its
 // stages.
 #pragma once
 

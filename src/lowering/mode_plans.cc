@@ -80,12 +80,12 @@ Result<ModeLayout> lay_out_mode(Plan& plan, const Shapes& shapes, const Schedule
   std::vector<int32_t> edge_of;
   WEFT_TRY(prove(plan, mode, train, again, stage_edges(plan, mode, work, &edge_of), proof));
   ModeLayout layout = lay_out(plan, shapes, proof.times, std::move(work), mode);
-  // The checker proved the schedule with these numbers of places; the layout must provide at least
+  // The checker proved the schedule with these numbers of slots; the layout must provide at least
   // as many.
   for (size_t i = 0; i < proof.edges.size(); ++i) {
     if (edge_of[i] < 0) continue;
     const Edge& e = mode.edges[static_cast<size_t>(edge_of[i])];
-    const EdgePlaces& proved = proof.checked.places[i];
+    const EdgeSlots& proved = proof.checked.slots[i];
     // Replica 0 can have fewer micro-batches than the schedule.
     const int32_t least = std::min(e.kind == EdgeKind::gradient ? proved.gradient : proved.forward,
                                    plan.micro_batches_at(mode.mode, e.to_rank).count());

@@ -25,8 +25,8 @@ std::vector<std::vector<UnitCall>> units_of(const Model& model, const PlanConfig
 std::vector<ParamId> reads_of(const Model& model, const StageWork& work,
                               const std::vector<UnitCall>& unit);
 
-// The places of the values that units gather: the units of an action that gather any use the slots
-// in turn.
+// The slots of the values that units gather: the units of an action that gather any use them in
+// turn.
 class GatherSlots {
  public:
   void begin_action() { turn_ = -1; }

@@ -21,7 +21,7 @@ std::string name_of(const MessageAt& at) {
 
 }  // namespace
 
-// --- places
+// --- slots
 
 MessageAt RankNode::at(const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
   return {step.mode, edge, micro_batch, variant_of(step, micro_batch), step.sequence};
@@ -82,17 +82,17 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
       return wrong(cat(name_of(here), " does not belong to step ", step->step));
     here = at(*step, here.edge, here.micro_batch);
   }
-  WEFT_TRY_ASSIGN(std::span<std::byte> place, effects_.landing(here));
-  if (place.size() != bytes && !step && plan_->config.short_size > 0 && edge.param < 0) {
+  WEFT_TRY_ASSIGN(std::span<std::byte> slot, effects_.landing(here));
+  if (slot.size() != bytes && !step && plan_->config.short_size > 0 && edge.param < 0) {
     here.variant = 1;  // the step determines whether it is the short one
-    WEFT_TRY_ASSIGN(place, effects_.landing(here));
+    WEFT_TRY_ASSIGN(slot, effects_.landing(here));
   }
-  if (place.size() != bytes)
-    return wrong(cat(name_of(here), " has ", bytes, " bytes, expected ", place.size()));
+  if (slot.size() != bytes)
+    return wrong(cat(name_of(here), " has ", bytes, " bytes, expected ", slot.size()));
   is.next += edge.micro_batches.stride;
   from.landing_at = here;
   from.landing_bytes = bytes;
-  return place;
+  return slot;
 }
 
 // --- out
@@ -208,9 +208,9 @@ Status RankNode::take(const Event& event) {
   bool fits = step && here.mode == step->mode &&
               (edge.param >= 0 || here.micro_batch < step->micro_batches);
   if (fits && event.peer != rank_) {
-    WEFT_TRY_ASSIGN(const std::span<std::byte> place,
+    WEFT_TRY_ASSIGN(const std::span<std::byte> slot,
                     effects_.landing(at(*step, here.edge, here.micro_batch)));
-    fits = place.size() == event.bytes;
+    fits = slot.size() == event.bytes;
   }
   if (!fits)
     return wrong(

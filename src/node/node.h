@@ -43,13 +43,14 @@ class RankNodeEffects {
   // waits for from the inputs if they are on this rank and, with `deliver`, the tensors that it
   // posts to this rank.
   virtual void run(const StepDescriptor& step, double scale, int32_t job, bool deliver) = 0;
-  // Copy a tensor from its outgoing place to its slot, both on this rank; answer with copied().
+  // Copy a tensor from its outgoing slot to its landing slot, both on this rank; answer with
+  // copied().
   virtual void copy(const MessageAt& at) = 0;
   // The memory of a tensor for another rank; for a feed edge (rank 0 only) the samples. Valid and
-  // unchanged until the engine releases the place; for a feed, until the end of its step.
+  // unchanged until the engine releases the slot; for a feed, until the end of its step.
   virtual Result<std::span<const std::byte>> outgoing(const MessageAt& at) = 0;
-  // The memory of its slot. A tensor may arrive before its step has begun here, if all steps before
-  // it are complete, or if the step overlaps the one that runs.
+  // The memory of its landing slot. A tensor may arrive before its step has begun here, if all
+  // steps before it are complete, or if the step overlaps the one that runs.
   virtual Result<std::span<std::byte>> landing(const MessageAt& at) = 0;
   // All its bytes have arrived. If the result is not ok, the run fails.
   virtual Status landed(const MessageAt& at) = 0;

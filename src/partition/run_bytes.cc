@@ -187,7 +187,7 @@ void RunBytes::set_times() {
       mode->times = times_of(order);
       mode->schedule = order;
     }
-    mode->places.assign(again_.size(), {});
+    mode->slots.assign(again_.size(), {});
   }
   known_.assign(again_.size(), {});
   known_ranks_.clear();
@@ -195,8 +195,8 @@ void RunBytes::set_times() {
 
 // A tensor between two stages of a rank has one ring. The producing stage holds it until the last
 // read of the other stages.
-int32_t RunBytes::places(ModeInfo& mode, std::span<const StageRun> stages, size_t s,
-                         const Term& term, int32_t tensor_rank) {
+int32_t RunBytes::slots(ModeInfo& mode, std::span<const StageRun> stages, size_t s,
+                        const Term& term, int32_t tensor_rank) {
   std::vector<Holding::Reader> readers;
   for (const Peer& peer : term.peers) {
     Holding::Reader reader{.stage = static_cast<int32_t>(s) + peer.stage, .phase = term.read};
@@ -214,13 +214,13 @@ int32_t RunBytes::places(ModeInfo& mode, std::span<const StageRun> stages, size_
   }
   std::vector<int32_t> key = {static_cast<int32_t>(term.kind), term.first, term.last, slack_};
   for (const Holding::Reader& reader : readers) key.insert(key.end(), {reader.stage, reader.phase});
-  const auto [known, fresh] = mode.places[s].try_emplace(std::move(key), 0);
+  const auto [known, fresh] = mode.slots[s].try_emplace(std::move(key), 0);
   if (!fresh) return known->second;
   const auto stage = static_cast<int32_t>(s);
   const Holding holding{
       .kind = term.kind, .first = term.first, .last = term.last, .tensors = {}, .readers = {}};
-  return known->second = places_of(holding, stage, readers, mode.times, slack_,
-                                   mode.schedule.replicas_of(stage));
+  return known->second = slots_of(holding, stage, readers, mode.times, slack_,
+                                  mode.schedule.replicas_of(stage));
 }
 
 size_t RunBytes::position_of(size_t stage, int32_t tensor_rank) const {
@@ -259,8 +259,8 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
     scratch = std::max(scratch, share.scratch[m]);
     const auto bytes_of = [&](const Term& term) {
       const int32_t count =
-          places_in(places(mode, stages, s, term, tensor_rank), own_micro_batches(mode, s, d),
-                    arrives_early(config_, mode.graph.mode, term.kind));
+          slots_in(slots(mode, stages, s, term, tensor_rank), own_micro_batches(mode, s, d),
+                   arrives_early(config_, mode.graph.mode, term.kind));
       return bytes_of_many(term.bytes, count);
     };
     for (const Term& term : share.terms[m]) {
@@ -270,8 +270,8 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
             sum_of_bytes(stays, bytes_of({Holding::Kind::kept, term.first, term.last, term.bytes}));
     }
   }
-  all = sum_of_bytes(all, slots_of(stages, mode, static_cast<size_t>(tensor_rank),
-                                   static_cast<int32_t>(rank), parameters));
+  all = sum_of_bytes(all, gathered_bytes(stages, mode, static_cast<size_t>(tensor_rank),
+                                         static_cast<int32_t>(rank), parameters));
   // With one more node, another replica may own a parameter.
   RankBytes out{.all = sum_of_bytes(all, scratch),
                 .least = replicas > 1 ? stays : sum_of_bytes(fixed - parameters.sent[rank], stays)};

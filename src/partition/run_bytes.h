@@ -133,8 +133,8 @@ class RunBytes {
     std::vector<std::vector<size_t>> calls, folds;
     Schedule schedule;
     StageTimes times;
-    int64_t sinks = 0;                                            // bytes that the controller keeps
-    std::vector<std::map<std::vector<int32_t>, int32_t>> places;  // per stage: known ones
+    int64_t sinks = 0;                                           // bytes that the controller keeps
+    std::vector<std::map<std::vector<int32_t>, int32_t>> slots;  // per stage: known ones
   };
   using Works = std::map<int32_t, StageWork>;  // per segment of the run
   struct Borders {
@@ -170,14 +170,14 @@ class RunBytes {
   const std::vector<RankBytes>& sum_of(std::span<const StageRun> stages);
   RankBytes sum_of(std::span<const StageRun> stages, ModeInfo& mode, size_t rank,
                    const Parameters& parameters);
-  int32_t places(ModeInfo& mode, std::span<const StageRun> stages, size_t s, const Term& term,
-                 int32_t tensor_rank);
+  int32_t slots(ModeInfo& mode, std::span<const StageRun> stages, size_t s, const Term& term,
+                int32_t tensor_rank);
   std::vector<RunOfSum> runs_of(std::span<const StageRun> stages) const;
   int32_t tensor_rank_in(std::span<const StageRun> stages, NodeId node) const;
   const Parameters& parameters_of(std::span<const StageRun> stages);
   Parameters count_parameters(std::span<const StageRun> stages) const;
-  int64_t slots_of(std::span<const StageRun> stages, const ModeInfo& mode, size_t tensor_rank,
-                   int32_t rank, const Parameters& parameters) const;
+  int64_t gathered_bytes(std::span<const StageRun> stages, const ModeInfo& mode, size_t tensor_rank,
+                         int32_t rank, const Parameters& parameters) const;
   size_t position_of(size_t stage, int32_t tensor_rank) const;
   // `own`: as of Parameters, of the ranks with the stage.
   size_t rank_of(size_t stage, size_t own) const;

@@ -109,8 +109,9 @@ void RunBytes::add_reads(Share& share, const ModeInfo& mode, size_t s,
   }
 }
 
-int64_t RunBytes::slots_of(std::span<const StageRun> stages, const ModeInfo& mode,
-                           size_t tensor_rank, int32_t rank, const Parameters& parameters) const {
+int64_t RunBytes::gathered_bytes(std::span<const StageRun> stages, const ModeInfo& mode,
+                                 size_t tensor_rank, int32_t rank,
+                                 const Parameters& parameters) const {
   GatherSlots slots;
   for (const StageRun& stage : stages)
     for (const Reads& action :

@@ -122,9 +122,9 @@ struct MicroBatches {
   int32_t count() const { return first < end ? (end - first + stride - 1) / stride : 0; }
 };
 
-// A ring is `count` equal places, which every `turn`-th micro-batch uses in turn. F, I and W ascend
-// per stage, so that places are acquired and released in order. Steps with odd sequences begin
-// `shift` places later, so that messages of a step can arrive during the one before.
+// A ring is `count` equal slots, which every `turn`-th micro-batch uses in turn. F, I and W ascend
+// per stage, so that slots are acquired and released in order. Steps with odd sequences begin
+// `shift` slots later, so that messages of a step can arrive during the one before.
 struct Ring {
   int64_t base = 0, stride = 0;  // bytes from the start of the rank's arena
   int32_t count = 1, turn = 1, shift = 0;
@@ -135,7 +135,7 @@ struct Ring {
   }
 };
 
-// The position of an operand in a place of a ring. Ring 0 is the memory that persists between steps
+// The position of an operand in a slot of a ring. Ring 0 is the memory that persists between steps
 // (weights, accumulators, optimizer state).
 struct Place {
   int32_t ring = -1;  // -1: the call neither reads nor writes it
@@ -193,7 +193,7 @@ struct Edge {
   int32_t unit = -1;                       // in this unit
   int32_t from_rank = 0, to_rank = 0;
   MicroBatches micro_batches = {};
-  int32_t open = 1;           // those before it have a place at the receiver when a step begins;
+  int32_t open = 1;           // those before it have a slot at the receiver when a step begins;
                               // 0: all are granted later, also to a rank that has not begun yet
   int32_t landing_slots = 1;  // at the receiver: so many may be in transit before a grant
   int32_t out_slots = 1;      // at the sender
@@ -252,12 +252,12 @@ struct Bucket {
   std::vector<int32_t> posts;  // edges: the gradients, to the other ranks that update them
 };
 
-// Accumulators that are not kept (lowering/gradient_runs.h). Those of a run have the places of the
+// Accumulators that are not kept (lowering/gradient_runs.h). Those of a run have the slot of the
 // run kRunSlots before it, once its sums have left and its bucket has been added.
 struct AccumulatorRun {
   int32_t bucket = -1;          // -1: the rank owns none of its parameters
   std::vector<int32_t> sends;   // edges: sums that leave
-  std::vector<int32_t> grants;  // edges: sums of other ranks, granted when the places are free
+  std::vector<int32_t> grants;  // edges: sums of other ranks, granted when the slot is free
 };
 constexpr int32_t kRunSlots = 2;
 
@@ -312,7 +312,7 @@ struct ResidentTensor {
   bool local =
       true;  // accumulator: the uses are on this rank; false: that of another rank lands here
   int32_t count = 1;  // accumulator: sums, one behind the other; see GroupSums
-  int32_t run = -1;   // accumulator: that shares its place with those of other runs; -1: it is kept
+  int32_t run = -1;   // accumulator: that shares its slot with those of other runs; -1: it is kept
   bool by_rows = false;  // accumulator: only W changes it, and some rows of it; see Op::adds_rows
   bool transposed = false;  // packed: of the transpose
   Place place = {};

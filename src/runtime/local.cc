@@ -74,14 +74,14 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::make(std::shared_ptr<const Plan>
   return ranks;
 }
 
-// The events of a call that begins a step or opens its sinks: for each place, that it is granted,
+// The events of a call that begins a step or opens its sinks: for each slot, that it is granted,
 // that its message arrives, and that it is released.
 size_t LocalRanks::most_events(const Plan& plan) {
   size_t most = 0;
   for (const ModePlan& mode : plan.modes) {
-    size_t places = 0;
-    for (const Edge& e : mode.edges) places += static_cast<size_t>(std::max(e.open, 1));
-    most = std::max(most, 3 * places);
+    size_t slots = 0;
+    for (const Edge& e : mode.edges) slots += static_cast<size_t>(std::max(e.open, 1));
+    most = std::max(most, 3 * slots);
   }
   return most + 2 * static_cast<size_t>(plan.config.ranks);
 }

@@ -1,10 +1,10 @@
-// The structure of a schedule, row by row, and the places and peaks that follow from it; the proof
+// The structure of a schedule, row by row, and the slots and peaks that follow from it; the proof
 // that it has no deadlock is in deadlock.cc. Actions are counted from 0 within a row, as in all
 // errors.
 //
 // Micro-batches ascend. Therefore a stage always holds consecutive micro-batches, and a ring of
-// `places` (or of the size of a peak) is sufficient, with micro-batch k in place k mod size. A
-// forward-only schedule keeps nothing beyond F: its peaks are 0, and so are the gradient places of
+// `slots` (or of the size of a peak) is sufficient, with micro-batch k in slot k mod size. A
+// forward-only schedule keeps nothing beyond F: its peaks are 0, and so are the gradient slots of
 // an edge that carries no gradient.
 #include "schedule/check.h"
 
@@ -274,8 +274,8 @@ Status check_edges(const Schedule& schedule, const Structure& structure,
 // The maximum number of micro-batches that hold a slot at the same time, in the receiver's program
 // order. A slot is held from the start of the action that receives into it to the end of the action
 // that releases it, so that these are the peaks of the receiver.
-EdgePlaces held(const StageEdge& edge, const std::vector<StagePeaks>& peaks, bool forward_only) {
-  EdgePlaces most{.forward = 1, .gradient = 0};
+EdgeSlots held(const StageEdge& edge, const std::vector<StagePeaks>& peaks, bool forward_only) {
+  EdgeSlots most{.forward = 1, .gradient = 0};
   if (forward_only) return most;
   const StagePeaks& to = peaks[static_cast<size_t>(edge.to)];
   if (edge.forward_until == Kind::R) most.forward = to.f_to_r;
@@ -301,13 +301,13 @@ Result<Checked> check_schedule(const Schedule& schedule, const std::vector<Stage
   const auto with_slack = [&](int32_t most) {
     return static_cast<int32_t>(std::min(int64_t{most} + slack, int64_t{schedule.micro_batches}));
   };
-  checked.places.reserve(edges.size());
+  checked.slots.reserve(edges.size());
   for (const StageEdge& edge : edges) {
-    const EdgePlaces most = held(edge, checked.peaks, schedule.forward_only);
-    checked.places.push_back(
+    const EdgeSlots most = held(edge, checked.peaks, schedule.forward_only);
+    checked.slots.push_back(
         {with_slack(most.forward), most.gradient ? with_slack(most.gradient) : 0});
   }
-  WEFT_TRY(check_deadlock(schedule, edges, checked.places));
+  WEFT_TRY(check_deadlock(schedule, edges, checked.slots));
   return checked;
 }
 

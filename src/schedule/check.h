@@ -1,5 +1,5 @@
 // Proof that a schedule can run, before it runs: it contains every action once, in an order that
-// the data allows, adds gradients in ascending order, and has no deadlock with the places and
+// the data allows, adds gradients in ascending order, and has no deadlock with the slots and
 // grants of the plan.
 #pragma once
 
@@ -25,7 +25,7 @@ struct StageEdge {
 // Slots per edge at the receiver: the maximum number of micro-batches that hold one at the same
 // time, in program order, plus `slack`, so that the next message can arrive while the receiver
 // computes; at most micro_batches.
-struct EdgePlaces {
+struct EdgeSlots {
   int32_t forward = 1, gradient = 1;  // slots at the receiver
 };
 
@@ -35,8 +35,8 @@ struct StagePeaks {
 };
 
 struct Checked {
-  std::vector<EdgePlaces> places;  // per edge
-  std::vector<StagePeaks> peaks;   // per stage
+  std::vector<EdgeSlots> slots;   // per edge
+  std::vector<StagePeaks> peaks;  // per stage
 };
 
 // Errors name rank, position and reason ("rank 1, action 4 (1B0): stage 1 has not run 1F0").

@@ -4,13 +4,13 @@
 // * Program order: an action runs after the one before it in its row.
 // * Data: F of micro-batch k at `to` runs after F of k at `from`, and for a gradient, I of k at
 //   `from` after I of k at `to`.
-// * Grant: the message of k uses place k mod places. It, and the action that receives it, comes
-//   after the action that releases the place of k - places: `forward_until` at `to`,
+// * Grant: with n slots, the message of k uses slot k mod n. It, and the action that receives
+//   it, comes after the action that releases the slot of k - n: `forward_until` at `to`,
 //   `gradient_until` at `from`.
 //
 // An update of a stage with replicas runs after the last W of each of them, which sends its sums.
 //
-// A sender does not wait for a grant: its outgoing value waits in a place of the sender, and the
+// A sender does not wait for a grant: its outgoing value waits in a slot of the sender, and the
 // lowering plans enough of them. So no arrow leads from a grant to the action that makes the
 // tensor. If both stages are on one rank, the same arrows apply.
 //
@@ -52,10 +52,10 @@ Phase phase_of(Kind kind) {
 class Walk {
  public:
   Walk(const Schedule& schedule, const std::vector<StageEdge>& edges,
-       const std::vector<EdgePlaces>& places)
+       const std::vector<EdgeSlots>& slots)
       : schedule_(schedule),
         edges_(edges),
-        places_(places),
+        slots_(slots),
         into_(static_cast<size_t>(schedule.stages)),
         back_into_(into_.size()),
         cells_(static_cast<size_t>(schedule.cells())),
@@ -117,13 +117,13 @@ class Walk {
     const auto& list = (forward ? into_ : back_into_)[static_cast<size_t>(action.stage)];
     if (index / 2 >= list.size()) return false;
     const StageEdge& edge = edges_[list[index / 2]];
-    const EdgePlaces& places = places_[list[index / 2]];
+    const EdgeSlots& slots = slots_[list[index / 2]];
     exists = true;
     if (index % 2 == 0) {
       from = {forward ? kPhaseF : kPhaseI, forward ? edge.from : edge.to, action.micro_batch};
       return true;
     }
-    const int32_t earlier = action.micro_batch - own * (forward ? places.forward : places.gradient);
+    const int32_t earlier = action.micro_batch - own * (forward ? slots.forward : slots.gradient);
     exists = earlier >= 0;
     const Kind until = !forward                 ? edge.gradient_until
                        : schedule_.forward_only ? Kind::F
@@ -222,7 +222,7 @@ class Walk {
 
   const Schedule& schedule_;
   const std::vector<StageEdge>& edges_;
-  const std::vector<EdgePlaces>& places_;
+  const std::vector<EdgeSlots>& slots_;
   std::vector<std::vector<size_t>> into_,
       back_into_;  // per stage: edges whose tensor, or gradient, it receives
   std::vector<CellState> cells_;
@@ -232,8 +232,8 @@ class Walk {
 }  // namespace
 
 Status check_deadlock(const Schedule& schedule, const std::vector<StageEdge>& edges,
-                      const std::vector<EdgePlaces>& places) {
-  return Walk(schedule, edges, places).run();
+                      const std::vector<EdgeSlots>& slots) {
+  return Walk(schedule, edges, slots).run();
 }
 
 }  // namespace weft

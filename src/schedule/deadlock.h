@@ -12,8 +12,8 @@
 namespace weft {
 
 // The structure of the schedule and the edges must be valid; check_schedule checks them first.
-// `places` is per edge. The error names the ranks and actions of one cycle.
+// `slots` is per edge. The error names the ranks and actions of one cycle.
 Status check_deadlock(const Schedule& schedule, const std::vector<StageEdge>& edges,
-                      const std::vector<EdgePlaces>& places);
+                      const std::vector<EdgeSlots>& slots);
 
 }  // namespace weft

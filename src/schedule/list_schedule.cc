@@ -36,7 +36,7 @@ struct Cost {
 struct Costs {
   std::vector<Cost> ranks;
   double latency = 0, cap = 0;  // cap 0: none
-  bool places = false, short_spans = false;
+  bool own_slots = false, short_spans = false;
   bool fits(double held) const { return cap <= 0 || held <= cap * (1 + kRounding); }
 };
 
@@ -60,7 +60,7 @@ Result<Costs> read_costs(const ScheduleSizes& sizes) {
   Costs out{.ranks = std::vector<Cost>(static_cast<size_t>(sizes.ranks)),
             .latency = in.latency,
             .cap = in.cap,
-            .places = !in.kept.empty(),
+            .own_slots = !in.kept.empty(),
             .short_spans = in.short_spans};
   WEFT_TRY(read_list("forward", in.forward, &Cost::forward, out.ranks));
   WEFT_TRY(read_list("input", in.input, &Cost::input, out.ranks));
@@ -79,8 +79,8 @@ Result<Costs> read_costs(const ScheduleSizes& sizes) {
     if (cost.kept > std::min(cost.held, cost.parked))
       return Status(Code::invalid, cat("costs.kept of stage ", r, " is ", cost.kept,
                                        ", expected at most ", std::min(cost.held, cost.parked)));
-    const double one = cost.fixed + (out.places ? cost.held + cost.parked - cost.kept
-                                                : std::max(cost.held, cost.parked));
+    const double one = cost.fixed + (out.own_slots ? cost.held + cost.parked - cost.kept
+                                                   : std::max(cost.held, cost.parked));
     if (one > least) {
       least = one;
       most = r;
@@ -98,7 +98,7 @@ struct RankTime {
   double first = -1, now = 0;                  // start of the first action, end of the last
   int32_t f = 0, i = 0, w = 0;                 // number of actions that have run
   int32_t f_to_i = 0, f_to_w = 0, i_to_w = 0;  // most micro-batches at once between the two
-  double peak = 0;  // maximum held at the same time, if places are not distinguished
+  double peak = 0;                             // maximum held at the same time, without own_slots
 
   double held(const Cost& cost) const { return cost.held * (f - i) + cost.parked * (i - w); }
 
@@ -115,8 +115,8 @@ struct RankTime {
     return next.most(costs, cost, next.held(cost));
   }
   double most(const Costs& costs, const Cost& cost, double at_once) const {
-    if (!costs.places) return cost.fixed + at_once;
-    // A micro-batch still has its place while the remainder after I gets another.
+    if (!costs.own_slots) return cost.fixed + at_once;
+    // A micro-batch still has its slot while the remainder after I gets another.
     return cost.fixed + (cost.held - cost.kept) * f_to_i + cost.kept * f_to_w +
            (cost.parked - cost.kept) * i_to_w;
   }
@@ -290,7 +290,7 @@ std::vector<int32_t> warm_ups(const Costs& costs, const std::vector<double>& wan
     if (costs.cap > 0 && cost.held > 0) {
       // The last of them must still run I, which may keep more than it frees.
       const double last =
-          costs.places ? cost.held + cost.parked - cost.kept : std::max(cost.held, cost.parked);
+          costs.own_slots ? cost.held + cost.parked - cost.kept : std::max(cost.held, cost.parked);
       const double room =
           1 + std::floor((costs.cap * (1 + kRounding) - cost.fixed - last) / cost.held);
       out[r] = static_cast<int32_t>(std::clamp<double>(room, 1, out[r]));

@@ -1,4 +1,4 @@
-// The number of places that a tensor needs, counted in one valid order of the whole schedule: every
+// The number of slots that a tensor needs, counted in one valid order of the whole schedule: every
 // rank runs its next action as soon as its data has arrived, and all actions take the same time.
 // Because that order is possible with these counts, the run has no deadlock.
 #pragma once
@@ -24,7 +24,7 @@ StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edg
 // is planned for this order, so that the stages of a plan do not affect it.
 StageTimes lock_step_of_chain(const Schedule& schedule);
 
-// Places for instances that are held from begin[k] to end[k], both ascending in k.
+// Slots for instances that are held from begin[k] to end[k], both ascending in k.
 int32_t slots_needed(const std::vector<int32_t>& begin, const std::vector<int32_t>& end);
 
 }  // namespace weft

@@ -83,7 +83,7 @@ struct ScheduleCosts {
   std::vector<double> held = {};    // memory of a micro-batch from F to I, in any unit (bytes)
   std::vector<double> parked = {};  // its memory from I to W; empty: `held`
   std::vector<double> kept = {};    // the part of `held` and `parked` that it keeps from F to W.
-                                    // If given, each kind has its own places, as in a plan: a
+                                    // If given, each kind has its own slots, as in a plan: a
                                     // rank needs the sum of their peaks
   std::vector<double> fixed = {};   // other memory of the rank, for any order; empty: 0
   double latency = 0;               // of a message between ranks, in the unit of time

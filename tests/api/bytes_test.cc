@@ -119,7 +119,7 @@ using Bytes = std::vector<int64_t>;
 
 TEST(PlannedBytes, OfOneRankAndEachUpdateRule) {
   // x and target are kept until the backward, and the next ones may arrive meanwhile. r and y are
-  // kept until the backward. Losses leave from one place and are kept by rank 0 until the end of
+  // kept until the backward. Losses leave from one slot and are kept by rank 0 until the end of
   // the step. A backward needs the gradients of y, r and a; the last two and the first two live at
   // the same time.
   const int64_t moving =
@@ -174,7 +174,7 @@ TEST(PlannedRate, RisesAndFallsAsConfigured) {
 }
 
 TEST(PlannedBytes, OfTwoRanksUnder1f1b) {
-  // Rank 0 keeps two micro-batches, rank 1 one; what arrives has a place more.
+  // Rank 0 keeps two micro-batches, rank 1 one; what arrives has a slot more.
   EXPECT_EQ(planned(two_layers(), {2, 4, "1f1b"}),
             (Bytes{kOwned + kPackedA + 3 * kNarrow + 2 * kWide + 2 * kWide + kWide + 4 * kLoss,
                    kOwned + kPackedB + 2 * kWide + 2 * kNarrow + kNarrow + kLoss + kWide +
@@ -193,7 +193,7 @@ TEST(PlannedBytes, OfWeightGradientsThatWait) {
 }
 
 TEST(PlannedBytes, OfRecomputedStages) {
-  // As under gpipe, but rank 0 has two places for r on its way and one for r made again; rank 1 has
+  // As under gpipe, but rank 0 has two slots for r on its way and one for r made again; rank 1 has
   // one for y made again, and y of the forward is scratch memory. The gradient of r leaves before
   // rank 1 has made y again and the next one.
   EXPECT_EQ(

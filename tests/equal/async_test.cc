@@ -254,7 +254,7 @@ TEST(AsynchronousProvenance, AMeshOfRanksEqualsItToo) {
   EXPECT_GT(made, 40 / test::kEvery);
 }
 
-// The receiver passes the place of one sender's message on to another sender, which may not have
+// The receiver passes the slot of one sender's message on to another sender, which may not have
 // begun the step.
 TEST(AsynchronousProvenance, AGrantMayComeBeforeTheStepBegins) {
   for (uint32_t seed = 0; seed < 60 && !HasFailure(); ++seed) {

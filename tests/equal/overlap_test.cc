@@ -15,7 +15,7 @@ namespace {
 // The time within which each rank has an error after another one was lost.
 constexpr LinkTime kPromise = LinkTimes().silence + 1500;
 
-// Stages have replicas, so that a rank has the messages of several ranks in the same places.
+// Stages have replicas, so that a rank has the messages of several ranks in the same slots.
 test::PlanCase plan_with_stage_replicas(uint32_t seed) {
   std::mt19937 rng(seed);
   PlanConfig config;

@@ -71,7 +71,7 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
     for (const Edge& e : c.plan->mode(Mode::train).edges)
       with_ties += e.kind == EdgeKind::tie_value;
     for (const RankProgram& rank : c.plan->mode(Mode::train).ranks) {
-      with_runs += rank.runs.size() > kRunSlots;  // places are used again
+      with_runs += rank.runs.size() > kRunSlots;  // slots are used again
       for (const ActionProgram& action : rank.programs) {
         with_remaking += action.kind == Kind::R && !action.calls.empty();
         with_split += action.kind == Kind::W && !action.calls.empty();

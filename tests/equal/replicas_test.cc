@@ -59,7 +59,7 @@ TEST(Replicas, HaveTheDigestOfAsManyGradientGroupsInShorterSteps) {
   }
 }
 
-// With one micro-batch for each replica, gradients leave as soon as they are complete. The places
+// With one micro-batch for each replica, gradients leave as soon as they are complete. The slots
 // of two runs of them are all that a rank keeps beside the gradients that it owns.
 TEST(Replicas, KeepTwoRunsOfGradientsIfEachHasOneMicroBatch) {
   const auto model = test::small_gpt();

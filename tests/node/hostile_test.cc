@@ -249,14 +249,14 @@ std::string text(const char* before, int32_t edge, const std::string& after) {
 TEST(HostilePeer, APostBeforeItsGrantIsRefused) {
   Scene scene(1);
   scene.begin();
-  const int32_t edge = scene.edge(0, 1), places = scene.edge_at(edge).landing_slots;
-  ASSERT_LT(places, kMicroBatches);
-  for (int32_t mb = 0; mb < places; ++mb) scene.post(0, edge, mb);
+  const int32_t edge = scene.edge(0, 1), slots = scene.edge_at(edge).landing_slots;
+  ASSERT_LT(slots, kMicroBatches);
+  for (int32_t mb = 0; mb < slots; ++mb) scene.post(0, edge, mb);
   EXPECT_EQ(scene.failure(), "");
-  scene.post(0, edge, places);
+  scene.post(0, edge, slots);
   EXPECT_EQ(scene.failure(),
             text("rank 0: edge ", edge,
-                 " brings micro-batch " + std::to_string(places) + " without a grant"));
+                 " brings micro-batch " + std::to_string(slots) + " without a grant"));
   EXPECT_EQ(scene.hand(0).failure, scene.failure());
   EXPECT_EQ(scene.hand(2).failure, scene.failure());
 }
@@ -285,11 +285,11 @@ TEST(HostilePeer, AGrantOfAnythingElseBeforeTheStepBeginsIsRefused) {
 
 TEST(HostilePeer, APostBeforeItsGrantIsRefusedBeforeTheStepBegins) {
   Scene scene(1);
-  const int32_t edge = scene.edge(0, 1), places = scene.edge_at(edge).landing_slots;
-  for (int32_t mb = 0; mb <= places; ++mb) scene.post(0, edge, mb);
+  const int32_t edge = scene.edge(0, 1), slots = scene.edge_at(edge).landing_slots;
+  for (int32_t mb = 0; mb <= slots; ++mb) scene.post(0, edge, mb);
   EXPECT_EQ(scene.failure(),
             text("rank 0: edge ", edge,
-                 " brings micro-batch " + std::to_string(places) + " without a grant"));
+                 " brings micro-batch " + std::to_string(slots) + " without a grant"));
 }
 
 TEST(HostilePeer, ATensorThatComesTwiceOrOutOfOrderIsRefused) {
@@ -346,24 +346,24 @@ TEST(HostilePeer, AGrantThatComesTwiceOrCannotBeIsRefused) {
     return scene.failure().substr(8);
   };
   Scene plan(1);
-  const int32_t edge = plan.edge(1, 2), places = plan.edge_at(edge).landing_slots,
+  const int32_t edge = plan.edge(1, 2), slots = plan.edge_at(edge).landing_slots,
                 other = plan.edge(0, 1);
   const std::string twice = " was granted twice";
   EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, 0)); }),
-            text("edge ", edge, ", micro-batch 0" + twice));  // another place
+            text("edge ", edge, ", micro-batch 0" + twice));  // another slot
   EXPECT_EQ(refused([&](Scene& s) {
-              s.grant(2, s.tag(edge, places));
+              s.grant(2, s.tag(edge, slots));
               EXPECT_EQ(s.failure(), "");
-              s.grant(2, s.tag(edge, places));
+              s.grant(2, s.tag(edge, slots));
             }),
-            text("edge ", edge, ", micro-batch " + std::to_string(places) + twice));
+            text("edge ", edge, ", micro-batch " + std::to_string(slots) + twice));
   EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(other, 0)); }),
             text("grant of edge ", other, ", which goes from rank 0 to rank 1"));
   EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, 99)); }),
             text("edge ", edge, " has no micro-batch 99 (0 to 7)"));
-  EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, places, 3)); }),
+  EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, slots, 3)); }),
             text("grant of edge ", edge,
-                 ", micro-batch " + std::to_string(places) + " of a step that has not begun here"));
+                 ", micro-batch " + std::to_string(slots) + " of a step that has not begun here"));
 }
 
 // --- messages

@@ -121,7 +121,7 @@ std::string text_of(const PlanConfig& c) {
              c.groups.empty() ? "" : c.groups.front().pattern);
 }
 
-// Whether accumulators share places.
+// Whether accumulators share slots.
 bool drops(const Plan& plan) {
   for (const ResidentParam& p : plan.resident.front())
     for (const ResidentTensor& t : p.tensors)

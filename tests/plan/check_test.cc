@@ -157,8 +157,8 @@ TEST(CheckDeadlock, LongCyclesAreCutShort) {
   EXPECT_LT(fault.size(), 800u);
 }
 
-TEST(CheckPlaces, AreThoseOfTheReceiver) {
-  // 1f1b, p 4, m 8: stage s keeps 4 - s micro-batches; one more place as slack.
+TEST(CheckSlots, AreThoseOfTheReceiver) {
+  // 1f1b, p 4, m 8: stage s keeps 4 - s micro-batches; one more slot as slack.
   const Schedule schedule = make_1f1b({4, 8}).take();
   const std::vector<StageEdge> edges = {
       {.from = 0, .to = 1},
@@ -168,16 +168,16 @@ TEST(CheckPlaces, AreThoseOfTheReceiver) {
   };
   Result<Checked> checked = check_schedule(schedule, edges);
   ASSERT_TRUE(checked.ok()) << checked.status().text();
-  const std::vector<EdgePlaces>& places = checked.value().places;
-  EXPECT_EQ(places[0].forward, 4);
-  EXPECT_EQ(places[0].gradient, 2);
-  EXPECT_EQ(places[1].forward, 4);
-  EXPECT_EQ(places[2].forward, 2);
-  EXPECT_EQ(places[2].gradient, 2);
-  EXPECT_EQ(places[3].forward, 2);
-  EXPECT_EQ(places[3].gradient, 0);
+  const std::vector<EdgeSlots>& slots = checked.value().slots;
+  EXPECT_EQ(slots[0].forward, 4);
+  EXPECT_EQ(slots[0].gradient, 2);
+  EXPECT_EQ(slots[1].forward, 4);
+  EXPECT_EQ(slots[2].forward, 2);
+  EXPECT_EQ(slots[2].gradient, 2);
+  EXPECT_EQ(slots[3].forward, 2);
+  EXPECT_EQ(slots[3].gradient, 0);
 
-  // W put off: I and W part ways, and so do the places. At most micro_batches of them, however
+  // W put off: I and W part ways, and so do the slots. At most micro_batches of them, however
   // large the slack.
   const Result<Schedule> split =
       parse_schedule("0F0 0F1 0F2 0I0 0I1 0W0 0I2 0W1 0W2\n1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2\n");
@@ -193,10 +193,10 @@ TEST(CheckPlaces, AreThoseOfTheReceiver) {
                         {.from = 0, .to = 1, .forward_until = Kind::W, .gradient_until = Kind::I}},
                        slack);
     ASSERT_TRUE(checked.ok()) << checked.status().text();
-    EXPECT_EQ(checked.value().places[0].forward, at_most_3(1));
-    EXPECT_EQ(checked.value().places[0].gradient, at_most_3(2));
-    EXPECT_EQ(checked.value().places[1].forward, at_most_3(3));
-    EXPECT_EQ(checked.value().places[1].gradient, at_most_3(1));
+    EXPECT_EQ(checked.value().slots[0].forward, at_most_3(1));
+    EXPECT_EQ(checked.value().slots[0].gradient, at_most_3(2));
+    EXPECT_EQ(checked.value().slots[1].forward, at_most_3(3));
+    EXPECT_EQ(checked.value().slots[1].gradient, at_most_3(1));
     EXPECT_EQ(checked.value().peaks[0].f_to_i, 3);
     EXPECT_EQ(checked.value().peaks[0].f_to_w, 3);
     EXPECT_EQ(checked.value().peaks[0].i_to_w, 2);
@@ -206,24 +206,24 @@ TEST(CheckPlaces, AreThoseOfTheReceiver) {
   }
 }
 
-TEST(CheckPlaces, ForwardOnlyKeepsNothing) {
+TEST(CheckSlots, ForwardOnlyKeepsNothing) {
   const Result<Checked> checked =
       check_schedule(make_forward({3, 5}).take(), {{.from = 0, .to = 1}, {.from = 0, .to = 2}});
   ASSERT_TRUE(checked.ok()) << checked.status().text();
-  for (const EdgePlaces& places : checked.value().places) {
-    EXPECT_EQ(places.forward, 2);
-    EXPECT_EQ(places.gradient, 0);
+  for (const EdgeSlots& slots : checked.value().slots) {
+    EXPECT_EQ(slots.forward, 2);
+    EXPECT_EQ(slots.gradient, 0);
   }
   for (const StagePeaks& peaks : checked.value().peaks)
     EXPECT_EQ(peaks.f_to_i + peaks.f_to_w + peaks.i_to_w, 0);
 }
 
 void expect_equal(const Checked& checked, const Simulated& simulated) {
-  ASSERT_EQ(checked.places.size(), simulated.held.size());
+  ASSERT_EQ(checked.slots.size(), simulated.held.size());
   ASSERT_EQ(checked.peaks.size(), simulated.peaks.size());
-  for (size_t e = 0; e < checked.places.size(); ++e) {
-    EXPECT_EQ(checked.places[e].forward, simulated.held[e].forward) << "edge " << e;
-    EXPECT_EQ(checked.places[e].gradient, simulated.held[e].gradient) << "edge " << e;
+  for (size_t e = 0; e < checked.slots.size(); ++e) {
+    EXPECT_EQ(checked.slots[e].forward, simulated.held[e].forward) << "edge " << e;
+    EXPECT_EQ(checked.slots[e].gradient, simulated.held[e].gradient) << "edge " << e;
   }
   for (size_t s = 0; s < checked.peaks.size(); ++s) {
     EXPECT_EQ(checked.peaks[s].f_to_i, simulated.peaks[s].f_to_i) << "stage " << s;
@@ -247,7 +247,7 @@ TEST(CheckProperty, AcceptsWhatRanOnce) {
     SCOPED_TRACE(cat("seed ", seed, "\n", shown(one.schedule, one.edges)));
     const Result<Checked> checked = check_schedule(one.schedule, one.edges, 0);
     ASSERT_TRUE(checked.ok()) << checked.status().text();
-    const Simulated simulated = simulate(one.schedule, one.edges, checked.value().places);
+    const Simulated simulated = simulate(one.schedule, one.edges, checked.value().slots);
     ASSERT_TRUE(simulated.ran) << simulated.why;
     expect_equal(checked.value(), simulated);
     if (HasFailure()) return;
@@ -274,10 +274,10 @@ TEST(CheckProperty, CorruptedSchedulesAreJudgedAsTheSimulatorDoes) {
     SCOPED_TRACE(cat("seed ", seed, "\n", shown(one.schedule, one.edges)));
     const int32_t slack = static_cast<int32_t>(dice.below(3));
     const Result<Checked> checked = check_schedule(one.schedule, one.edges, slack);
-    std::vector<EdgePlaces> ample(one.edges.size(),
-                                  {one.schedule.micro_batches, one.schedule.micro_batches});
+    std::vector<EdgeSlots> ample(one.edges.size(),
+                                 {one.schedule.micro_batches, one.schedule.micro_batches});
     const Simulated simulated =
-        simulate(one.schedule, one.edges, checked.ok() ? checked.value().places : ample);
+        simulate(one.schedule, one.edges, checked.ok() ? checked.value().slots : ample);
     ASSERT_EQ(checked.ok(), simulated.ran)
         << (checked.ok() ? simulated.why : checked.status().text());
     if (checked.ok()) {
@@ -295,8 +295,8 @@ TEST(CheckProperty, CorruptedSchedulesAreJudgedAsTheSimulatorDoes) {
   EXPECT_GT(malformed, 5000);
 }
 
-// check_schedule always hands out enough places; here they are any number, so grants decide too.
-TEST(CheckProperty, TooFewPlacesStopTheProofAndTheSimulatorAlike) {
+// check_schedule always hands out enough slots; here they are any number, so grants decide too.
+TEST(CheckProperty, TooFewSlotsStopTheProofAndTheSimulatorAlike) {
   int ran = 0, stood = 0;
   for (uint64_t seed = 0; seed < 10000; ++seed) {
     Dice dice(seed);
@@ -304,20 +304,20 @@ TEST(CheckProperty, TooFewPlacesStopTheProofAndTheSimulatorAlike) {
     SCOPED_TRACE(cat("seed ", seed, "\n", shown(one.schedule, one.edges)));
     const Result<Checked> least = check_schedule(one.schedule, one.edges, 0);
     ASSERT_TRUE(least.ok()) << least.status().text();
-    std::vector<EdgePlaces> places = least.value().places;
-    for (EdgePlaces& edge : places) {
+    std::vector<EdgeSlots> slots = least.value().slots;
+    for (EdgeSlots& edge : slots) {
       if (edge.forward > 1 && dice.below(4) == 0) --edge.forward;
       if (edge.gradient > 1 && dice.below(4) == 0) --edge.gradient;
     }
-    const Status proof = check_deadlock(one.schedule, one.edges, places);
-    const Simulated simulated = simulate(one.schedule, one.edges, places);
+    const Status proof = check_deadlock(one.schedule, one.edges, slots);
+    const Simulated simulated = simulate(one.schedule, one.edges, slots);
     ASSERT_EQ(proof.ok(), simulated.ran) << proof.text() << simulated.why;
-    // The places without slack are the least that serve: one fewer anywhere and the schedule stands
+    // The slots without slack are the least that serve: one fewer anywhere and the schedule stands
     // still.
     bool fewer = false;
-    for (size_t e = 0; e < places.size(); ++e)
-      if (const EdgePlaces& all = least.value().places[e];
-          places[e].forward < all.forward || places[e].gradient < all.gradient)
+    for (size_t e = 0; e < slots.size(); ++e)
+      if (const EdgeSlots& all = least.value().slots[e];
+          slots[e].forward < all.forward || slots[e].gradient < all.gradient)
         fewer = true;
     ASSERT_EQ(proof.ok(), !fewer) << proof.text();
     ++(proof.ok() ? ran : stood);

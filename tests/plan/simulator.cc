@@ -62,14 +62,14 @@ std::string malformed(const Schedule& schedule) {
 struct Lane {
   int32_t source = 0, target = 0;  // stages
   Kind makes = Kind::F, until = Kind::F;
-  int32_t places = 0;
+  int32_t slots = 0;
   std::vector<int32_t> outgoing;  // made, not sent: in order
   std::set<int32_t> landed;
   int32_t in_use = 0;
 };
 
 std::vector<Lane> lanes_of(const Schedule& schedule, const std::vector<StageEdge>& edges,
-                           const std::vector<EdgePlaces>& places) {
+                           const std::vector<EdgeSlots>& slots) {
   std::vector<Lane> lanes;
   for (size_t e = 0; e < edges.size(); ++e) {
     const StageEdge& edge = edges[e];
@@ -77,14 +77,14 @@ std::vector<Lane> lanes_of(const Schedule& schedule, const std::vector<StageEdge
     lane.source = edge.from;
     lane.target = edge.to;
     lane.until = schedule.forward_only ? Kind::F : edge.forward_until;
-    lane.places = places[e].forward;
+    lane.slots = slots[e].forward;
     lanes.push_back(lane);
     if (!edge.gradient || schedule.forward_only) continue;
     lane.source = edge.to;
     lane.target = edge.from;
     lane.makes = Kind::I;
     lane.until = edge.gradient_until;
-    lane.places = places[e].gradient;
+    lane.slots = slots[e].gradient;
     lanes.push_back(lane);
   }
   return lanes;
@@ -93,7 +93,7 @@ std::vector<Lane> lanes_of(const Schedule& schedule, const std::vector<StageEdge
 bool deliver(std::vector<Lane>& lanes) {
   bool moved = false;
   for (Lane& lane : lanes)
-    while (!lane.outgoing.empty() && lane.in_use < lane.places) {
+    while (!lane.outgoing.empty() && lane.in_use < lane.slots) {
       lane.landed.insert(lane.outgoing.front());
       lane.outgoing.erase(lane.outgoing.begin());
       ++lane.in_use;
@@ -155,12 +155,12 @@ void measure(const Schedule& schedule, const std::vector<StageEdge>& edges, Simu
 }  // namespace
 
 Simulated simulate(const Schedule& schedule, const std::vector<StageEdge>& edges,
-                   const std::vector<EdgePlaces>& places) {
+                   const std::vector<EdgeSlots>& slots) {
   Simulated out;
   out.why = malformed(schedule);
   out.well_formed = out.why.empty();
   if (!out.well_formed) return out;
-  std::vector<Lane> lanes = lanes_of(schedule, edges, places);
+  std::vector<Lane> lanes = lanes_of(schedule, edges, slots);
   std::vector<size_t> next(schedule.rows.size(), 0);
   for (bool moved = true; moved;) {
     moved = deliver(lanes);

@@ -302,7 +302,7 @@ TEST(Stages, ALimitIsKeptByTheBytesOfThePlan) {
 }
 
 // x [8] -> 1024 -> 8 -> 8 -> mean squared error. By the times given the best cut is at the wide
-// value, of which rank 1 has many landing places, which no estimate counts: the plan takes more
+// value, of which rank 1 has many landing slots, which no estimate counts: the plan takes more
 // than twice the limit.
 TEST(Stages, ALimitFarExceededIsStillALimit) {
   Model made;

@@ -132,8 +132,8 @@ TEST(ZbAuto, NeverWorseThanZbH1AndUnderTheCap) {
   EXPECT_GT(capped, 300);
 }
 
-// As in a plan, where what I frees of a micro-batch is another place than what stays until W.
-TEST(ZbAuto, PlacesOfEachKindKeepTheCap) {
+// As in a plan, where what I frees of a micro-batch is in another slot than what stays until W.
+TEST(ZbAuto, SlotsOfEachKindKeepTheCap) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     Dice dice(seed);
     const int32_t p = dice.from_to(1, 8), m = dice.from_to(1, 20);

@@ -95,9 +95,9 @@ TEST(Latency, OfASteadyCycleIsTwoMessages) {
   EXPECT_NEAR(steps(40) - steps(39), 3 + 2 * 0.5, 1e-9);
 }
 
-// A grant and the message that answers it take one round trip; places for the results of that time
+// A grant and the message that answers it take one round trip; slots for the results of that time
 // keep all ranks busy.
-TEST(Latency, IsNotPaidPerMessageWithPlacesEnough) {
+TEST(Latency, IsNotPaidPerMessageWithSlotsEnough) {
   const auto span = [](int32_t slack) {
     PlanConfig config = chain_config("gpipe", 4, 32);
     config.slack = slack;

@@ -131,7 +131,7 @@ struct Feeding {
     const auto feed = std::find_if(edges.begin(), edges.end(),
                                    [](const Edge& e) { return e.kind == EdgeKind::feed; });
     edge = static_cast<int32_t>(feed - edges.begin());
-    places = feed->landing_slots;
+    slots = feed->landing_slots;
     step.micro_batches = 4;
     controller = std::make_unique<Controller>(plan);
   }
@@ -144,7 +144,7 @@ struct Feeding {
   }
 
   std::shared_ptr<const Plan> plan;
-  int32_t edge = 0, places = 0;
+  int32_t edge = 0, slots = 0;
   StepDescriptor step;
   std::unique_ptr<Controller> controller;
   Fed effects;
@@ -152,14 +152,14 @@ struct Feeding {
 
 TEST(Feed, IsGrantedOneMicroBatchAfterTheOther) {
   Feeding f;
-  ASSERT_LT(f.places, 3);
+  ASSERT_LT(f.slots, 3);
   ASSERT_TRUE(f.controller->begin(f.step, f.effects).ok());
   f.sent();
-  EXPECT_EQ(f.controller->granted(0, f.edge, f.places + 1, f.effects).code(), Code::protocol);
-  EXPECT_TRUE(f.controller->granted(0, f.edge, f.places, f.effects).ok());
-  EXPECT_EQ(f.controller->granted(0, f.edge, f.places, f.effects).code(), Code::protocol);
+  EXPECT_EQ(f.controller->granted(0, f.edge, f.slots + 1, f.effects).code(), Code::protocol);
+  EXPECT_TRUE(f.controller->granted(0, f.edge, f.slots, f.effects).ok());
+  EXPECT_EQ(f.controller->granted(0, f.edge, f.slots, f.effects).code(), Code::protocol);
   EXPECT_EQ(f.controller->granted(0, f.edge, 0, f.effects).code(), Code::protocol);
-  EXPECT_EQ(f.sent(), std::vector<int32_t>{f.places});
+  EXPECT_EQ(f.sent(), std::vector<int32_t>{f.slots});
 }
 
 TEST(Feed, WaitsForInputsThatDoNotExistYet) {
@@ -169,13 +169,13 @@ TEST(Feed, WaitsForInputsThatDoNotExistYet) {
   ASSERT_TRUE(f.controller->begin(f.step, f.effects).ok());
   EXPECT_EQ(f.sent(), std::vector<int32_t>{0});
   EXPECT_TRUE(f.controller->awaits_owner());
-  for (int32_t mb = f.places; mb < 3; ++mb)
+  for (int32_t mb = f.slots; mb < 3; ++mb)
     EXPECT_TRUE(f.controller->granted(0, f.edge, mb, f.effects).ok());
   EXPECT_TRUE(f.sent().empty());
   EXPECT_TRUE(f.controller->feed(2, f.effects).ok());
   EXPECT_EQ(f.sent(), std::vector<int32_t>{1});
   EXPECT_TRUE(f.controller->feed(4, f.effects).ok());
-  EXPECT_EQ(f.sent(), std::vector<int32_t>{2});  // 3 has no place yet
+  EXPECT_EQ(f.sent(), std::vector<int32_t>{2});  // 3 has no slot yet
   EXPECT_FALSE(f.controller->awaits_owner());
   EXPECT_TRUE(f.controller->granted(0, f.edge, 3, f.effects).ok());
   EXPECT_EQ(f.sent(), std::vector<int32_t>{3});
