@@ -44,7 +44,7 @@ std::vector<bool> turn_at_once(const Schedule& schedule) {
 
 }  // namespace
 
-std::vector<int32_t> segments_of(const Recompute& recompute, const Schedule& schedule) {
+std::vector<int32_t> calls_per_block(const Recompute& recompute, const Schedule& schedule) {
   std::vector<int32_t> out(static_cast<size_t>(schedule.stages), recompute.every);
   if (recompute.kind == Recompute::Kind::stage) {
     const std::vector<bool> keep = turn_at_once(schedule);
@@ -53,9 +53,9 @@ std::vector<int32_t> segments_of(const Recompute& recompute, const Schedule& sch
   }
   for (const auto& row : schedule.rows)
     for (const Action& action : row)
-      if (int32_t& segment = out[static_cast<size_t>(action.stage)];
-          action.kind == Kind::R && segment == 0)
-        segment = Recompute::kWhole;
+      if (int32_t& calls = out[static_cast<size_t>(action.stage)];
+          action.kind == Kind::R && calls == 0)
+        calls = Recompute::kWhole;
   return out;
 }
 
@@ -82,7 +82,7 @@ std::vector<std::vector<int32_t>> ways_of(const std::vector<std::vector<Recomput
   size_t all = 1;
   for (const auto& options : stages) all = std::min(all * options.size(), kMostWays + 1);
   struct Way {
-    std::vector<int32_t> segments;
+    std::vector<int32_t> calls_per_block;  // per stage
     double seconds = 0;
     int64_t bytes = 0;
   };
@@ -93,7 +93,7 @@ std::vector<std::vector<int32_t>> ways_of(const std::vector<std::vector<Recomput
     int64_t kept = stages[0][0].kept, scratch = 0;
     for (size_t s = 0; s < stages.size(); ++s) {
       const RecomputeOption& option = stages[s][pick[s]];
-      way.segments.push_back(option.segment);
+      way.calls_per_block.push_back(option.calls_per_block);
       way.seconds += option.seconds;
       kept += option.kept - stages[s][0].kept;
       scratch = std::max(scratch, option.scratch);
@@ -123,7 +123,7 @@ std::vector<std::vector<int32_t>> ways_of(const std::vector<std::vector<Recomput
   int over = 0;
   std::vector<std::vector<int32_t>> out;
   for (Way& way : ways)
-    if (way.bytes <= room || over++ < kMostOver) out.push_back(std::move(way.segments));
+    if (way.bytes <= room || over++ < kMostOver) out.push_back(std::move(way.calls_per_block));
   return out;
 }
 

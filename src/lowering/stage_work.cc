@@ -30,8 +30,10 @@ namespace {
 // The forward calls of a stage that run again, and their phases.
 class Remaking {
  public:
-  Remaking(StageWork& work, int32_t segment)
-      : work_(work), forward_(work.calls[kPhaseF]), segment_(static_cast<size_t>(segment)) {
+  Remaking(StageWork& work, int32_t calls_per_block)
+      : work_(work),
+        forward_(work.calls[kPhaseF]),
+        per_block_(static_cast<size_t>(calls_per_block)) {
     for (size_t c = 0; c < forward_.size(); ++c)
       for (TensorId t : writes_of(*forward_[c])) maker_[t] = c;
   }
@@ -39,12 +41,12 @@ class Remaking {
   void run() {
     keep_what_crosses();
     find_calls();
-    segments_done_.assign(forward_.size() / segment_ + 1, false);
+    blocks_done_.assign(forward_.size() / per_block_ + 1, false);
     for (int32_t phase : {kPhaseI, kPhaseW}) {
       std::vector<const StepCall*> calls;
       for (const StepCall* call : work_.calls[static_cast<size_t>(phase)]) {
         for (TensorId t : reads_of(*call))
-          if (work_.reads_remade.contains(t)) remake(maker_.at(t) / segment_, calls);
+          if (work_.reads_remade.contains(t)) remake(maker_.at(t) / per_block_, calls);
         calls.push_back(call);
       }
       work_.calls[static_cast<size_t>(phase)] = std::move(calls);
@@ -55,11 +57,12 @@ class Remaking {
   void keep_what_crosses() {
     for (size_t c = 0; c < forward_.size(); ++c)
       for (TensorId t : reads_of(*forward_[c]))
-        if (auto it = maker_.find(t); it != maker_.end() && it->second / segment_ != c / segment_)
+        if (auto it = maker_.find(t);
+            it != maker_.end() && it->second / per_block_ != c / per_block_)
           kept_[t] = true;
   }
 
-  // A call runs again if the backward, or a call of its segment that runs again, reads its output
+  // A call runs again if the backward, or a call of its block that runs again, reads its output
   // and the output was not kept.
   void find_calls() {
     std::map<TensorId, bool> wanted;
@@ -80,22 +83,22 @@ class Remaking {
     }
   }
 
-  void remake(size_t segment, std::vector<const StepCall*>& here) {
-    if (segments_done_[segment]) return;
-    segments_done_[segment] = true;
+  void remake(size_t block, std::vector<const StepCall*>& here) {
+    if (blocks_done_[block]) return;
+    blocks_done_[block] = true;
     auto& calls = any_ ? here : work_.calls[kPhaseR];
     any_ = true;
-    for (size_t c = segment * segment_; c < std::min(forward_.size(), (segment + 1) * segment_);
+    for (size_t c = block * per_block_; c < std::min(forward_.size(), (block + 1) * per_block_);
          ++c)
       if (again_[c]) calls.push_back(forward_[c]);
   }
 
   StageWork& work_;
   const std::vector<const StepCall*> forward_;
-  const size_t segment_;
+  const size_t per_block_;            // calls
   std::map<TensorId, size_t> maker_;  // tensors that F makes: the call
   std::map<TensorId, bool> kept_;
-  std::vector<bool> again_, segments_done_;
+  std::vector<bool> again_, blocks_done_;
   bool any_ = false;
 };
 
@@ -115,7 +118,8 @@ void find_lives(StageWork& work) {
 
 }  // namespace
 
-StageWork make_stage_work(const std::vector<const StepCall*>& calls, bool split, int32_t segment) {
+StageWork make_stage_work(const std::vector<const StepCall*>& calls, bool split,
+                          int32_t calls_per_block) {
   StageWork out{.split = split, .calls = {}, .lives = {}, .remade = {}, .reads_remade = {}};
   for (const StepCall* call : calls) {
     const int32_t phase = call->kind == CallKind::forward                ? kPhaseF
@@ -123,7 +127,7 @@ StageWork make_stage_work(const std::vector<const StepCall*>& calls, bool split,
                                                                          : kPhaseI;
     out.calls[static_cast<size_t>(phase)].push_back(call);
   }
-  if (segment > 0) Remaking(out, segment).run();
+  if (calls_per_block > 0) Remaking(out, calls_per_block).run();
   find_lives(out);
   return out;
 }
@@ -148,7 +152,7 @@ std::vector<bool> split_stages(const Schedule& schedule) {
 
 std::vector<StageWork> make_work(const StepGraph& graph, const std::vector<int32_t>& stage_of_node,
                                  const Schedule& schedule,
-                                 const std::vector<int32_t>& segment_of_stage) {
+                                 const std::vector<int32_t>& calls_per_block) {
   const std::vector<bool> split = split_stages(schedule);
   std::vector<std::vector<const StepCall*>> calls(split.size());
   for (const StepCall& call : graph.calls)
@@ -156,7 +160,7 @@ std::vector<StageWork> make_work(const StepGraph& graph, const std::vector<int32
   std::vector<StageWork> out;
   for (size_t s = 0; s < split.size(); ++s)
     out.push_back(
-        make_stage_work(calls[s], split[s], graph.mode == Mode::train ? segment_of_stage[s] : 0));
+        make_stage_work(calls[s], split[s], graph.mode == Mode::train ? calls_per_block[s] : 0));
   return out;
 }
 

@@ -1,11 +1,11 @@
 // The calls of a stage for one micro-batch in each phase, and the lifetimes of its tensors.
 //
 // With recompute, some activations of F are dropped and computed again. The forward calls of the
-// stage are cut into segments. Tensors between segments are kept; the others are computed again,
-// segment by segment, when the backward first reads them. The action R recomputes the first of
-// these segments: it waits for nothing, so that it can run while the rank waits for the gradient. I
-// or W recompute the other segments, whose tensors can share memory. The calls and their operands
-// are the same, so that the bits are the same.
+// stage are cut into recompute blocks. Tensors between blocks are kept; the others are computed
+// again, block by block, when the backward first reads them. The action R recomputes the first of
+// these blocks: it waits for nothing, so that it can run while the rank waits for the gradient. I
+// or W recompute the other blocks, whose tensors can share memory. The calls and their operands are
+// the same, so that the bits are the same.
 #pragma once
 
 #include <array>
@@ -36,16 +36,17 @@ struct StageWork {
   bool second(int32_t phase, TensorId t, bool writes) const;
 };
 
-// For the calls of one stage, in canonical order, which must outlive the result. `segment`: forward
-// calls per segment, 0: it keeps everything.
-StageWork make_stage_work(const std::vector<const StepCall*>& calls, bool split, int32_t segment);
+// For the calls of one stage, in canonical order, which must outlive the result. `calls_per_block`:
+// forward calls per recompute block, 0: it keeps everything.
+StageWork make_stage_work(const std::vector<const StepCall*>& calls, bool split,
+                          int32_t calls_per_block);
 // The stages with separate I and W.
 std::vector<bool> split_stages(const Schedule& schedule);
 
-// Per stage.
+// Per stage, as `calls_per_block`.
 std::vector<StageWork> make_work(const StepGraph& graph, const std::vector<int32_t>& stage_of_node,
                                  const Schedule& schedule,
-                                 const std::vector<int32_t>& segment_of_stage);
+                                 const std::vector<int32_t>& calls_per_block);
 
 // Time of a micro-batch for recomputing, in R and I, and in W.
 NodeTimes remade_seconds(const StageWork& work, const std::vector<NodeTimes>& times);

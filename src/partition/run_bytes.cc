@@ -160,7 +160,7 @@ void RunBytes::set_order(Schedule train) {
 
 void RunBytes::set_again() {
   again_.clear();
-  for (const int32_t calls : segments_of(recompute_, train_)) again_.push_back({calls});
+  for (const int32_t calls : calls_per_block(recompute_, train_)) again_.push_back({calls});
 }
 
 void RunBytes::set_recompute(Again again) {

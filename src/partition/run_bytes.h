@@ -46,7 +46,7 @@ class RunBytes {
 
   // Another order of the same actions.
   void set_order(Schedule train);
-  // Per stage and segment of it (segments.h): forward calls that are recomputed together, 0: none.
+  // Per stage and segment of it (segments.h): forward calls per recompute block, 0: none.
   using Again = std::vector<std::vector<int32_t>>;
   void set_recompute(Again again);
   const Again& recompute() const { return again_; }

@@ -239,7 +239,7 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
   WEFT_TRY_ASSIGN(const Schedule schedule, make_schedule(choice, config, {}));
   WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(config.recompute));
-  const std::vector<int32_t> again = segments_of(recompute, schedule);
+  const std::vector<int32_t> again = calls_per_block(recompute, schedule);
   std::vector<StageRoom> rooms;
   for (int32_t s = 0; s < schedule.stages; ++s) {
     StageRoom room{.rank = schedule.rank_of(s, 0) * all.shard_ranks,

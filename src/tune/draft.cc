@@ -106,13 +106,13 @@ Status check_shards(const Plan& plan, const Schedule& train) {
                                    plan.config.shard_ranks, " ranks that share it"));
 }
 
-// Per segment, as segments_of. `train`: of the pipeline.
+// Per segment, as calls_per_block. `train`: of the pipeline.
 Result<std::vector<int32_t>> again_of(const Plan& plan, const RunBytes::Again& chosen,
                                       const Schedule& train) {
   std::vector<int32_t> out;
   if (chosen.empty()) {
     WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(plan.config.recompute));
-    const std::vector<int32_t> of_stages = segments_of(recompute, train);
+    const std::vector<int32_t> of_stages = calls_per_block(recompute, train);
     for (const Segment& segment : plan.segments)
       out.push_back(of_stages[static_cast<size_t>(segment.stage)]);
     return out;

@@ -54,8 +54,8 @@ class Fit {
   }
 
  private:
-  // The bytes of combinations are estimates. Segments of one length may fit where those that were
-  // picked do not.
+  // The bytes of combinations are estimates. Recompute blocks of one length may fit where those
+  // that were picked do not.
   Result<RunBytes::Again> of_one_length() {
     size_t rank = 0;
     int64_t least = INT64_MAX;
@@ -98,7 +98,7 @@ class Fit {
     return out;
   }
 
-  // All lengths of short segments; of long ones, those a quarter apart.
+  // All lengths of short recompute blocks; of long ones, those a quarter apart.
   std::vector<int32_t> lengths() {
     int32_t most = 0;
     for (size_t s = 0; s < written_.size(); ++s)
@@ -145,7 +145,7 @@ class Fit {
   RecomputeOption option(size_t position, int32_t length, double seconds) const {
     // Other replicas may have more micro-batches than the first.
     const RankBytes& rank = ranks_[fullest_[position]];
-    return {.segment = length,
+    return {.calls_per_block = length,
             .seconds = seconds,
             .kept = rank.train - rank.scratch,
             .scratch = rank.scratch};

@@ -107,7 +107,7 @@ TEST(Recompute, AStageThatSavesNothingKeepsItsActivations) {
   EXPECT_GT(calls_of(*stage, 0, Kind::R), 0u);
   EXPECT_LT(moving(*stage, 0), moving(*none, 0));
   EXPECT_EQ(calls_of(*stage, 1, Kind::R), 0u);
-  config.recompute = "every:2";  // of its segments there is one at a time
+  config.recompute = "every:2";  // of its recompute blocks there is one at a time
   EXPECT_GT(calls_of(*make_plan(chain(), config).take(), 1, Kind::R), 0u);
 }
 
@@ -120,9 +120,9 @@ TEST(Recompute, KeepsWhatArrivesAlone) {
   EXPECT_LT(moving(*stage, 1), moving(*none, 1) / 2);
 }
 
-TEST(Recompute, SegmentsAreMadeAgainOneAtATime) {
+TEST(Recompute, BlocksAreMadeAgainOneAtATime) {
   const auto stage = plan_of("stage"), every = plan_of("every:2");
-  // The segment that the backward reads first is R; the others are in B, which has as many calls
+  // The block that the backward reads first is R; the others are in B, which has as many calls
   // more as R has fewer.
   const size_t all = calls_of(*stage, 0, Kind::R);
   EXPECT_LT(calls_of(*every, 0, Kind::R), all);
