@@ -42,11 +42,11 @@ Result<NodeId> Movement::zeros_like(NodeId value, NodeOrigin origin) {
   return add_node(zeros_op(), {}, {value}, origin);
 }
 
-std::vector<Movement::Segment> Movement::find(const Pieces& value, int axis,
-                                              const Ranges& wanted) const {
+std::vector<Movement::PieceRange> Movement::find(const Pieces& value, int axis,
+                                                 const Ranges& wanted) const {
   std::vector<Ranges> pieces = value.cut.pieces;
   if (value.cut.whole()) pieces = {{{0, extent(value.nodes.front(), axis)}}};
-  std::vector<Segment> all;  // of the whole axis, by first index
+  std::vector<PieceRange> all;  // of the whole axis, by first index
   std::vector<int64_t> begins;
   for (size_t p = 0; p < pieces.size(); ++p) {
     int64_t local = 0;
@@ -57,7 +57,7 @@ std::vector<Movement::Segment> Movement::find(const Pieces& value, int axis,
       local += range.size();
     }
   }
-  std::vector<Segment> out;
+  std::vector<PieceRange> out;
   for (const Range& range : wanted)
     for (size_t i = 0; i < all.size(); ++i) {
       const int64_t begin = std::max(range.begin, begins[i]);
@@ -76,10 +76,10 @@ std::vector<Movement::Segment> Movement::find(const Pieces& value, int axis,
 Result<NodeId> Movement::fetch_along(const Pieces& value, int axis, const Ranges& wanted,
                                      int32_t coordinate, NodeId origin) {
   std::vector<NodeId> parts;
-  for (const Segment& segment : find(value, axis, wanted)) {
-    const auto at = static_cast<int32_t>(segment.piece);
+  for (const PieceRange& range : find(value, axis, wanted)) {
+    const auto at = static_cast<int32_t>(range.piece);
     WEFT_TRY_ASSIGN(const NodeId part,
-                    slice(value.nodes[segment.piece], axis, segment.local, {origin, at}));
+                    slice(value.nodes[range.piece], axis, range.local, {origin, at}));
     parts.push_back(part);
   }
   return concat(parts, axis, {origin, coordinate});

@@ -38,12 +38,12 @@ class Movement {
 
  private:
   // Where the elements of a list of ranges are: adjacent elements in a piece.
-  struct Segment {
+  struct PieceRange {
     size_t piece;
     Range local;
   };
   int64_t extent(NodeId node, int axis) const { return model_.node(node).one.out.shape[axis]; }
-  std::vector<Segment> find(const Pieces& value, int axis, const Ranges& wanted) const;
+  std::vector<PieceRange> find(const Pieces& value, int axis, const Ranges& wanted) const;
   Result<NodeId> fetch_along(const Pieces& value, int axis, const Ranges& wanted,
                              int32_t coordinate, NodeId origin);
   Result<NodeId> add_node(const Op& op, const Attrs& attrs, const std::vector<NodeId>& in,
