@@ -229,20 +229,20 @@ int32_t Engine::missing(const Job& job) const {
       if (!here(slot(e), micro_batch)) return e;
     return int32_t{-1};
   };
-  const bool segment = step_.per_update > 0;
+  const bool asynchronous = step_.per_update > 0;
   switch (job.kind) {
     case JobKind::action:
       if (adds_zeros(job)) return -1;
       for (const Use& use : uses(span_of(job).waits, span_of(job).posts))
         if (use.has(job.micro_batch) && !here(use.slot, job.micro_batch)) return edge(use.slot);
       return -1;
-    // An update of a segment is complete when the new values have arrived.
+    // An update of an asynchronous step is complete when the new values have arrived.
     case JobKind::clear: return job.program < 0 ? -1 : first(value_in_, job.micro_batch - 1);
     case JobKind::reduce:
-      if (segment) return first(value_in_, updates() - 1);
+      if (asynchronous) return first(value_in_, updates() - 1);
       return first(program().buckets[static_cast<size_t>(job.program)].waits, 0);
     case JobKind::finish:
-      return step_.mode == Mode::train && step_.update && !segment ? first(value_in_, 0) : -1;
+      return step_.mode == Mode::train && step_.update && !asynchronous ? first(value_in_, 0) : -1;
     case JobKind::update: return first(sum_in_, 0);
     case JobKind::send_ties: return -1;
   }

@@ -394,8 +394,8 @@ class RankWriter {
     }
   }
 
-  // In a segment, replicas send their sums to the owners of the parameters as soon as an update has
-  // all of them, and continue with the new values from the update on.
+  // With an asynchronous schedule, replicas send their sums to the owners of the parameters as soon
+  // as an update has all of them, and continue with the new values from the update on.
   void send_sums_after(const Action& a) {
     const Schedule& schedule = mode_.schedule;
     if (schedule.updates == 0 || plan_.replicas_at(rank_) == 1) return;

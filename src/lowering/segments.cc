@@ -36,8 +36,8 @@ Result<std::shared_ptr<const Model>> pieces_of(const std::shared_ptr<const Model
   return whole->axes().empty() ? shard(whole, tensor) : expand(*whole);
 }
 
-// A segment of an evaluation fills the pipeline like one of training. Deliveries of outputs, which
-// are large, are not multiplied.
+// With an asynchronous schedule, a step of evaluation fills the pipeline like one of training.
+// Deliveries of outputs, which are large, are not multiplied.
 int32_t forward_micro_batches(const PlanConfig& config, Mode mode, const Schedule& train) {
   if (mode != Mode::infer || train.updates == 0) return train.micro_batches;
   int32_t most = config.micro_batches;

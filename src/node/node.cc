@@ -50,10 +50,10 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
   }
   queue_.reserve(64 + 2 * edges + 3 * granted);
   early_.reserve(landing);
-  const size_t segment = static_cast<size_t>(plan_->config.segment);
-  numbers_.reserve(controller_ ? plan_->model->params().size() * std::max<size_t>(segment, 1)
-                               : segment);
-  denominators_.reserve(segment);
+  const size_t updates = static_cast<size_t>(plan_->config.segment);
+  numbers_.reserve(controller_ ? plan_->model->params().size() * std::max<size_t>(updates, 1)
+                               : updates);
+  denominators_.reserve(updates);
 }
 
 RankNode::~RankNode() = default;

@@ -55,7 +55,7 @@ struct PlanConfig {
   OptimSettings optim;
   std::vector<ParamGroup> groups;
   uint64_t seed = 0;
-  // Asynchronous schedules: updates of a segment, which is one step, each with `micro_batches`.
+  // Asynchronous schedules: updates per segment, which is one step, each with `micro_batches`.
   // 0: the default of the schedule. In a plan: the resulting number, 0 if synchronous.
   int32_t segment = 0;
   // Kinds of steps that runs make, 1 << Mode each, and the kinds with a loss whose outputs are
@@ -182,7 +182,7 @@ enum class EdgeKind : uint8_t {
 const char* edge_kind_name(EdgeKind kind);
 
 // A tensor that is sent. A message has the tag (step, edge, micro-batch). Ties have micro-batch 0
-// only, or the updates of their stage in a segment of an asynchronous schedule.
+// only, or the updates of their stage in a step of an asynchronous schedule.
 struct Edge {
   EdgeKind kind;
   TensorId tensor = -1;                    // feed, forward, gradient, sink
@@ -274,8 +274,8 @@ enum class JobKind : uint8_t {
 struct Job {
   JobKind kind;
   // Index into RankProgram::programs: of an action, and of clear and send_ties that belong to an
-  // update in a segment, whose program is that of O and whose micro_batch the update. Of reduce:
-  // index into RankProgram::buckets.
+  // update of an asynchronous step, whose program is that of O and whose micro_batch the update. Of
+  // reduce: index into RankProgram::buckets.
   int32_t program = -1;
   int32_t micro_batch = 0;
   // W: of this job and of those after it, which differ in the micro-batch only, so many run at
@@ -356,6 +356,7 @@ struct ModePlan {
 
 // A stage for programs and the engine. If ranks share the stages of a pipeline, each stage is cut
 // into several segments (lowering/segments.h); otherwise each stage is one.
+// PlanConfig::segment, a number of updates, is something else.
 struct Segment {
   int32_t stage;        // of the pipeline
   int32_t index;        // exchanges of the stage before it
@@ -441,7 +442,7 @@ struct Plan {
   Mode main_mode() const;  // the mode of predictions and timetables: training if the plan has it
   bool gathers() const { return config.gathers(); }
   bool asynchronous() const { return config.segment > 0; }
-  // Micro-batches of one update of a segment; 0: the step has at most one update.
+  // Micro-batches of each update of an asynchronous step; 0: the step has at most one update.
   int32_t per_update(Mode m, bool update) const {
     return asynchronous() && m == Mode::train && update ? config.micro_batches : 0;
   }
