@@ -74,7 +74,7 @@ Status Engine::start(const StepDescriptor& step, Effects& effects) {
     for (int32_t id : program().edges) {
       const Edge& e = mode().edges[static_cast<size_t>(id)];
       for (int32_t mb = e.micro_batches.first; mb < e.open; mb += e.micro_batches.stride)
-        marks(slot(id), mb).granted |= bit(mb);
+        marks(port_of(id), mb).granted |= bit(mb);
     }
   if (step_.mode == Mode::train) begin_reductions();
   owed_ = table_->asked.empty() ? 0 : table_->asked[static_cast<size_t>(step_.micro_batches)];
@@ -104,15 +104,15 @@ void Engine::gather(Effects& effects) {
     if (occupied) return;
     occupied = true;
     for (const Use& use : uses(span.gathers, span.posts))
-      effects.grant(step_, edge(use.slot), job.micro_batch);
+      effects.grant(step_, edge(use.port), job.micro_batch);
   }
 }
 
-bool Engine::fits(int32_t slot, int32_t micro_batch, uint8_t end) const {
-  if (slot < 0) return false;
-  const Port& port = ports_[static_cast<size_t>(slot)];
+bool Engine::fits(int32_t port, int32_t micro_batch, uint8_t end) const {
+  if (port < 0) return false;
+  const Port& own = ports_[static_cast<size_t>(port)];
   const size_t m = static_cast<size_t>(step_.mode);
-  return (port.ends[m] & end) && port.micro_batches[m].has(micro_batch);
+  return (own.ends[m] & end) && own.micro_batches[m].has(micro_batch);
 }
 
 Status Engine::refusal(int32_t edge, int32_t micro_batch, bool incoming) const {
@@ -134,7 +134,7 @@ Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
   if (!now && sequence != next_sequence_ + (running_ ? 1 : 0))
     return Status(Code::protocol, cat("message of step ", sequence, " while step ", next_sequence_,
                                       " is the next"));
-  const int32_t at = slot(edge);
+  const int32_t at = port_of(edge);
   if (now && !fits(at, micro_batch, kEnds)) return refusal(edge, micro_batch, true);
   if (at < 0 || micro_batch < 0 || micro_batch >= plan_->most_micro_batches())
     return Status(Code::protocol,
@@ -162,7 +162,7 @@ Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
 }
 
 Status Engine::take_grant(int32_t edge, int32_t micro_batch, Effects& effects) {
-  const int32_t at = slot(edge);
+  const int32_t at = port_of(edge);
   if (!fits(at, micro_batch, kBegins)) return refusal(edge, micro_batch, false);
   Marks& known = marks(at, micro_batch);
   if (known.granted & bit(micro_batch))
@@ -186,7 +186,7 @@ Status Engine::take_grant(int32_t edge, int32_t micro_batch, Effects& effects) {
 Status Engine::released(int32_t edge, int32_t micro_batch, Effects& effects) {
   if (failed_) return {};
   if (!running_) return Status(Code::internal, cat("edge ", edge, " was released outside a step"));
-  const int32_t at = slot(edge);
+  const int32_t at = port_of(edge);
   uint64_t& released = marks(at, micro_batch).released;
   if (released & bit(micro_batch))
     return Status(Code::internal, cat("edge ", edge, " was released twice"));
@@ -226,7 +226,7 @@ bool Engine::skipped(const Job& job) const {
 int32_t Engine::missing(const Job& job) const {
   auto first = [&](const std::vector<int32_t>& edges, int32_t micro_batch) {
     for (int32_t e : edges)
-      if (!here(slot(e), micro_batch)) return e;
+      if (!here(port_of(e), micro_batch)) return e;
     return int32_t{-1};
   };
   const bool asynchronous = step_.per_update > 0;
@@ -234,7 +234,7 @@ int32_t Engine::missing(const Job& job) const {
     case JobKind::action:
       if (adds_zeros(job)) return -1;
       for (const Use& use : uses(span_of(job).waits, span_of(job).posts))
-        if (use.has(job.micro_batch) && !here(use.slot, job.micro_batch)) return edge(use.slot);
+        if (use.has(job.micro_batch) && !here(use.port, job.micro_batch)) return edge(use.port);
       return -1;
     // An update of an asynchronous step is complete when the new values have arrived.
     case JobKind::clear: return job.program < 0 ? -1 : first(value_in_, job.micro_batch - 1);
@@ -264,13 +264,13 @@ bool Engine::ready(const Job& job) {
       if (adds_zeros(job)) return true;
       for (const Use& use : uses(span.waits, span.posts)) {
         if (!use.has(job.micro_batch)) continue;
-        const uint64_t& arrived = marks(use.slot, job.micro_batch).arrived[step_.sequence & 1];
+        const uint64_t& arrived = marks(use.port, job.micro_batch).arrived[step_.sequence & 1];
         if (!(arrived & bit(job.micro_batch))) return await(arrived, job.micro_batch);
       }
       for (const Use& use : uses(span.posts, span.frees)) {
         const int32_t before = job.micro_batch - use.back;
         if (!use.has(before)) continue;
-        const uint64_t& released = marks(use.slot, before).released;
+        const uint64_t& released = marks(use.port, before).released;
         if (!(released & bit(before))) return await(released, before);
       }
       return true;
@@ -292,7 +292,7 @@ bool Engine::sums_are_free(const Job& clear) const {
   if (clear.program < 0) return true;
   const int32_t update = clear.micro_batch - 1;
   return std::all_of(tie_out_.begin(), tie_out_.end(), [&](int32_t e) {
-    return (marks(slot(e), update).released & bit(update)) != 0;
+    return (marks(port_of(e), update).released & bit(update)) != 0;
   });
 }
 
@@ -302,7 +302,7 @@ bool Engine::may_deliver(const Job& job) const {
   if (adds_zeros(job)) return false;
   for (const Use& use : uses(span_of(job).posts, span_of(job).frees))
     if (use.has(job.micro_batch) &&
-        !(marks(use.slot, job.micro_batch).granted & bit(job.micro_batch)))
+        !(marks(use.port, job.micro_batch).granted & bit(job.micro_batch)))
       return false;
   return true;
 }
@@ -378,11 +378,11 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
   return advance(effects);
 }
 
-void Engine::offer(int32_t slot, int32_t micro_batch, bool delivered, Effects& effects) {
-  Marks& known = marks(slot, micro_batch);
+void Engine::offer(int32_t port, int32_t micro_batch, bool delivered, Effects& effects) {
+  Marks& known = marks(port, micro_batch);
   if (known.granted & bit(micro_batch)) {
     ++unreleased_;
-    effects.post(step_, edge(slot), micro_batch, delivered);
+    effects.post(step_, edge(port), micro_batch, delivered);
   } else {
     ++held_;
     known.held |= bit(micro_batch);
@@ -393,11 +393,11 @@ void Engine::offer(int32_t slot, int32_t micro_batch, bool delivered, Effects& e
 void Engine::leave_action(const Job& job, bool delivered, Effects& effects) {
   const Span& span = span_of(job);
   for (const Use& use : uses(span.posts, span.frees))
-    if (use.has(job.micro_batch)) offer(use.slot, job.micro_batch, delivered, effects);
+    if (use.has(job.micro_batch)) offer(use.port, job.micro_batch, delivered, effects);
   for (const Use& use : uses(span.frees, span.sums))
     if (const int32_t next = job.micro_batch + use.back;
         use.has(next) && next < step_.micro_batches)
-      effects.grant(step_, edge(use.slot), next);
+      effects.grant(step_, edge(use.port), next);
   if (span.gathers == span.posts) return;
   occupied_[static_cast<size_t>(span.slot)] = false;
   gather(effects);
@@ -409,7 +409,7 @@ Status Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
       const Span& span = span_of(job);
       if (!adds_zeros(job)) leave_action(job, delivered, effects);
       if (step_.mode != Mode::train || step_.per_update > 0 || !is_last(job.micro_batch)) return {};
-      for (const Use& use : uses(span.sums, span.end)) offer(use.slot, 0, false, effects);
+      for (const Use& use : uses(span.sums, span.end)) offer(use.port, 0, false, effects);
       for (const int32_t bucket : program().programs[static_cast<size_t>(job.program)].buckets)
         complete(bucket);
       return {};
@@ -419,16 +419,16 @@ Status Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
            job.program >= 0 || (own_.first >= step_.micro_batches && uses_of_run_.empty())
                ? tie_out_
                : unsent_)
-        offer(slot(e), job.micro_batch, delivered, effects);
+        offer(port_of(e), job.micro_batch, delivered, effects);
       return {};
     case JobKind::update:
       if (step_.per_update > 0) return {};  // each update has posted its own
-      for (int32_t e : value_out_) offer(slot(e), 0, delivered, effects);
+      for (int32_t e : value_out_) offer(port_of(e), 0, delivered, effects);
       return {};
     case JobKind::reduce:
       if (!step_.update) return {};
       for (int32_t e : program().buckets[static_cast<size_t>(job.program)].posts)
-        offer(slot(e), 0, delivered, effects);
+        offer(port_of(e), 0, delivered, effects);
       return {};
     case JobKind::finish: return end_step(effects);
     case JobKind::clear: return {};

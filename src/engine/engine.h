@@ -82,7 +82,7 @@ class Engine {
   static constexpr uint8_t kBegins = 1, kEnds = 2, kGathers = 4;
   // An edge as an action uses it, with what the engine needs of it at hand.
   struct Use {
-    int32_t slot;  // its place in ports_
+    int32_t port;  // its index in ports_
     int32_t back;  // distance of two micro-batches that use the same slot at this end
     MicroBatches micro_batches;
     bool has(int32_t micro_batch) const { return micro_batches.has(micro_batch); }
@@ -129,22 +129,22 @@ class Engine {
   void make_table(const ModePlan& mode);
   void count_asked(const ModePlan& mode);
   void make_reductions(const RankProgram& program);
-  int32_t slot(int32_t edge) const;  // in ports_; -1: the edge neither begins nor ends here
-  Marks& marks(int32_t slot, int32_t mb) {
-    return marks_[static_cast<uint32_t>(mb) / 64 * ports_.size() + static_cast<size_t>(slot)];
+  int32_t port_of(int32_t edge) const;  // -1: the edge neither begins nor ends here
+  Marks& marks(int32_t port, int32_t mb) {
+    return marks_[static_cast<uint32_t>(mb) / 64 * ports_.size() + static_cast<size_t>(port)];
   }
-  const Marks& marks(int32_t slot, int32_t mb) const {
-    return const_cast<Engine*>(this)->marks(slot, mb);
+  const Marks& marks(int32_t port, int32_t mb) const {
+    return const_cast<Engine*>(this)->marks(port, mb);
   }
   static uint64_t bit(int32_t mb) { return uint64_t{1} << (static_cast<uint32_t>(mb) % 64); }
   // Whether a message of the edge can arrive (`end` is kEnds) or be granted (kBegins) here;
   // refusal() returns the reason if not.
-  bool fits(int32_t slot, int32_t micro_batch, uint8_t end) const;
+  bool fits(int32_t port, int32_t micro_batch, uint8_t end) const;
   Status refusal(int32_t edge, int32_t micro_batch, bool incoming) const;
   bool skipped(const Job& job) const;
   int32_t updates() const;  // of the step, by this rank
-  bool here(int32_t slot, int32_t mb) const {
-    return marks(slot, mb).arrived[step_.sequence & 1] & bit(mb);
+  bool here(int32_t port, int32_t mb) const {
+    return marks(port, mb).arrived[step_.sequence & 1] & bit(mb);
   }
   int32_t missing(const Job& job) const;  // an edge that has not arrived, or -1
   bool ready(const Job& job);
@@ -175,9 +175,9 @@ class Engine {
   bool may_deliver(const Job& job) const;
   void leave_action(const Job& job, bool delivered, Effects& effects);
   Status finish_job(const Job& job, bool delivered, Effects& effects);
-  void offer(int32_t slot, int32_t micro_batch, bool delivered,
+  void offer(int32_t port, int32_t micro_batch, bool delivered,
              Effects& effects);  // post it, or hold it until there is a grant
-  int32_t edge(int32_t slot) const { return ports_[static_cast<size_t>(slot)].edge; }
+  int32_t edge(int32_t port) const { return ports_[static_cast<size_t>(port)].edge; }
   Status end_step(Effects& effects);
 
   std::shared_ptr<const Plan> plan_;
@@ -197,7 +197,7 @@ class Engine {
   std::span<const Job> jobs_;          // the program of the step's mode
   const Table* table_ = nullptr;
   std::vector<Port> ports_;   // ascending
-  std::vector<Marks> marks_;  // [micro-batch / 64][place in ports_]: those of one time lie together
+  std::vector<Marks> marks_;  // [micro-batch / 64][port]: those of one time lie together
   StepDescriptor step_;
 
   RankTimes times_;

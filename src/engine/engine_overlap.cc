@@ -47,7 +47,7 @@ Status Engine::take_early(uint64_t sequence, int32_t edge, int32_t micro_batch) 
       std::any_of(early_grants_.begin(), early_grants_.end(), [&](const Grant& grant) {
         return grant.sequence == sequence && grant.edge == edge && grant.micro_batch == micro_batch;
       });
-  if (twice || slot(edge) < 0 || sequence >= next_sequence_ + kStepsAtOnce ||
+  if (twice || port_of(edge) < 0 || sequence >= next_sequence_ + kStepsAtOnce ||
       early_grants_.size() == early_grants_.capacity())
     return Status(Code::protocol, cat("grant of edge ", edge, ", micro-batch ", micro_batch,
                                       " of a step that has not begun here"));

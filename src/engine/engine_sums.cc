@@ -17,7 +17,7 @@ void Engine::begin_reductions() {
     reduction.given = false;
     reduction.missing = (has_sums ? buckets[b].sums : 0) + reduction.follows;
     if (step_.per_update == 0)
-      for (const int32_t e : buckets[b].waits) reduction.missing += !here(slot(e), 0);
+      for (const int32_t e : buckets[b].waits) reduction.missing += !here(port_of(e), 0);
     if (reduction.missing == 0) reducible_.push_back(static_cast<int32_t>(b));
   }
 }

@@ -40,7 +40,7 @@ void Engine::make_reductions(const RankProgram& program) {
   for (size_t r = 0; r < program.runs.size(); ++r) {
     const AccumulatorRun& run = program.runs[r];
     for (const int32_t e : run.sends)
-      run_of_[static_cast<size_t>(slot(e))] = static_cast<int32_t>(r);
+      run_of_[static_cast<size_t>(port_of(e))] = static_cast<int32_t>(r);
     if (run.bucket < 0) continue;
     reductions_[static_cast<size_t>(run.bucket)].run = static_cast<int32_t>(r);
     reductions_[static_cast<size_t>(run.bucket)].follows = before >= 0;
@@ -49,7 +49,7 @@ void Engine::make_reductions(const RankProgram& program) {
   }
   for (size_t b = 0; b < reductions_.size(); ++b)
     for (const int32_t e : program.buckets[b].waits)
-      bucket_of_[static_cast<size_t>(slot(e))] = static_cast<int32_t>(b);
+      bucket_of_[static_cast<size_t>(port_of(e))] = static_cast<int32_t>(b);
   unsent_ = tie_out_;
   for (const ActionProgram& action : program.programs)
     for (const int32_t e : action.sums) std::erase(unsent_, e);
@@ -68,7 +68,7 @@ void Engine::make_ports() {
     for (int32_t id : mode.ranks[r].edges) {
       const Edge& e = mode.edges[static_cast<size_t>(id)];
       const size_t m = static_cast<size_t>(mode.mode);
-      Port& port = ports_[static_cast<size_t>(slot(id))];
+      Port& port = ports_[static_cast<size_t>(port_of(id))];
       port.ends[m] = static_cast<uint8_t>(
           (e.from_rank == rank_ ? kBegins : 0) | (e.to_rank == rank_ ? kEnds : 0) |
           (e.kind == EdgeKind::gather && e.from_rank == rank_ ? kGathers : 0));
@@ -97,7 +97,7 @@ void Engine::make_room_for_early_grants() {
   waiting_.reserve(kStepsAtOnce);
 }
 
-int32_t Engine::slot(int32_t edge) const {
+int32_t Engine::port_of(int32_t edge) const {
   const auto it = std::lower_bound(ports_.begin(), ports_.end(), edge,
                                    [](const Port& p, int32_t id) { return p.edge < id; });
   return it != ports_.end() && it->edge == edge ? static_cast<int32_t>(it - ports_.begin()) : -1;
@@ -112,7 +112,8 @@ void Engine::make_table(const ModePlan& mode) {
       for (int32_t e : edges) {
         const Edge& edge = mode.edges[static_cast<size_t>(e)];
         const int32_t slots = outgoing ? edge.out_slots : edge.landing_slots;
-        table.uses.push_back({slot(e), edge.param < 0 ? slots * turn : slots, edge.micro_batches});
+        table.uses.push_back(
+            {port_of(e), edge.param < 0 ? slots * turn : slots, edge.micro_batches});
       }
       return static_cast<int32_t>(begin);
     };
