@@ -82,7 +82,7 @@ void RunBytes::index_nodes() {
     }
 }
 
-bool RunBytes::recomputes_in_parts(size_t s) const {
+bool RunBytes::recomputes_in_blocks(size_t s) const {
   return std::any_of(again_[s].begin(), again_[s].end(),
                      [](int32_t calls) { return calls > 0 && calls < Recompute::kWhole; });
 }
@@ -265,7 +265,7 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
     };
     for (const Term& term : share.terms[m]) {
       all = sum_of_bytes(all, bytes_of(term));
-      if (term.stays(recomputes_in_parts(s)))
+      if (term.stays(recomputes_in_blocks(s)))
         stays =
             sum_of_bytes(stays, bytes_of({Holding::Kind::kept, term.first, term.last, term.bytes}));
     }
@@ -317,7 +317,7 @@ BytesOfRun RunBytes::of(const RunOfNodes& at) {
   const StageRun stage{at, &run(at, nullptr)};
   for (const RankBytes& rank : sum_of({&stage, 1})) {
     out.more = out.more && rank.least <= rank.limit;
-    out.within = out.more || recomputes_in_parts(at.stage);
+    out.within = out.more || recomputes_in_blocks(at.stage);
     if (out.limit < INT64_MAX && rank.all - rank.limit <= out.all - out.limit) continue;
     out.all = rank.all;
     out.limit = rank.limit;

@@ -86,9 +86,9 @@ class RunBytes {
     std::vector<Peer> peers = {};  // landing: its maker; shared: its readers in other stages
 
     // Whether a longer run that begins at the same node holds the tensors too, at least as long.
-    // Unless the calls that are recomputed have parts, so does any run that contains it.
-    bool stays(bool in_parts) const {
-      if (in_parts) return kind == Holding::Kind::kept && first != kPhaseR;
+    // Unless it is recomputed in blocks, so does any run that contains it.
+    bool stays(bool in_blocks) const {
+      if (in_blocks) return kind == Holding::Kind::kept && first != kPhaseR;
       return (kind == Holding::Kind::kept || kind == Holding::Kind::shared) && first < last;
     }
   };
@@ -181,7 +181,7 @@ class RunBytes {
   size_t position_of(size_t stage, int32_t tensor_rank) const;
   // `own`: as of Parameters, of the ranks with the stage.
   size_t rank_of(size_t stage, size_t own) const;
-  bool recomputes_in_parts(size_t s) const;
+  bool recomputes_in_blocks(size_t s) const;
   int32_t own_micro_batches(const ModeInfo& mode, size_t s, int32_t replica) const;
   int32_t replicas_of(size_t s) const;
 
