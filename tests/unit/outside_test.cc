@@ -52,9 +52,11 @@ TEST(Answer, ToARequestForMoreThanThereIsMemoryForIsAFailure) {
         out);
   };
   EXPECT_TRUE(trace(10).ok());
+#ifndef WEFT_SANITIZED  // whose operator new ends the process
   // As many bytes as a machine of today may promise, but no allocator gives.
   const Status much = worker.value()->trace(SIZE_MAX / 2 / sizeof(TraceSpan));
   EXPECT_EQ(much.code(), Code::no_memory) << much.text();
+#endif
   EXPECT_EQ(trace(UINT64_MAX).code(), Code::protocol);
   EXPECT_TRUE(trace(10).ok());
 }
