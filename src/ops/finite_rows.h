@@ -20,8 +20,8 @@ inline bool finite(const float* x, int64_t n) {
   return std::all_of(sums.begin(), sums.end(), [](float sum) { return std::isfinite(sum); });
 }
 
-// After a product over all that any of the rows sees: makes the rows of `width` floats that are not
-// finite again. add(i, row) adds what row i sees to zeros. Finite rows would have the same bits.
+// After a product over all that any of the rows sees: computes those rows of `width` floats again
+// that are not finite. add(i, row) adds what row i sees to zeros. Finite rows keep their bits.
 template <typename F>
 void correct_rows(float* out, int64_t rows, int64_t width, F&& add) {
   if (finite(out, rows * width)) return;

@@ -256,6 +256,7 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
   for (const StageRun& stage : stages) {
     const size_t s = stage.at.stage;
     const Share& share = stage.run->shares[static_cast<size_t>(tensor_rank)];
+    const bool in_blocks = recomputes_in_blocks(s);
     scratch = std::max(scratch, share.scratch[m]);
     const auto bytes_of = [&](const Term& term) {
       const int32_t count =
@@ -265,7 +266,7 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
     };
     for (const Term& term : share.terms[m]) {
       all = sum_of_bytes(all, bytes_of(term));
-      if (term.stays(recomputes_in_blocks(s)))
+      if (term.stays(in_blocks))
         stays =
             sum_of_bytes(stays, bytes_of({Holding::Kind::kept, term.first, term.last, term.bytes}));
     }
@@ -317,11 +318,11 @@ BytesOfRun RunBytes::of(const RunOfNodes& at) {
   const StageRun stage{at, &run(at, nullptr)};
   for (const RankBytes& rank : sum_of({&stage, 1})) {
     out.more = out.more && rank.least <= rank.limit;
-    out.within = out.more || recomputes_in_blocks(at.stage);
     if (out.limit < INT64_MAX && rank.all - rank.limit <= out.all - out.limit) continue;
     out.all = rank.all;
     out.limit = rank.limit;
   }
+  out.within = out.more || recomputes_in_blocks(at.stage);
   return out;
 }
 
