@@ -223,6 +223,12 @@ bool Engine::skipped(const Job& job) const {
   return job.micro_batch >= step_.micro_batches && !adds_zeros(job);
 }
 
+int32_t Engine::uses_update(const Job& job) const {
+  if (value_in_.empty() || step_.per_update == 0 || span_of(job).update) return -1;
+  const WeightVersions& versions = plan_->versions[static_cast<size_t>(rank_)];
+  return versions.of_update[static_cast<size_t>(job.micro_batch / versions.round)] - 1;
+}
+
 int32_t Engine::missing(const Job& job) const {
   auto first = [&](const std::vector<int32_t>& edges, int32_t micro_batch) {
     for (int32_t e : edges)
@@ -235,15 +241,13 @@ int32_t Engine::missing(const Job& job) const {
       if (adds_zeros(job)) return -1;
       for (const Use& use : uses(span_of(job).waits, span_of(job).posts))
         if (use.has(job.micro_batch) && !here(use.port, job.micro_batch)) return edge(use.port);
-      return -1;
-    // An update of an asynchronous step is complete when the new values have arrived.
-    case JobKind::clear: return job.program < 0 ? -1 : first(value_in_, job.micro_batch - 1);
+      return uses_update(job) < 0 ? -1 : first(value_in_, uses_update(job));
     case JobKind::reduce:
-      if (asynchronous) return first(value_in_, updates() - 1);
       return first(program().buckets[static_cast<size_t>(job.program)].waits, 0);
     case JobKind::finish:
       return step_.mode == Mode::train && step_.update && !asynchronous ? first(value_in_, 0) : -1;
-    case JobKind::update: return first(sum_in_, 0);
+    case JobKind::update: return asynchronous ? first(value_in_, updates() - 1) : first(sum_in_, 0);
+    case JobKind::clear:
     case JobKind::send_ties: return -1;
   }
   return -1;
@@ -267,6 +271,7 @@ bool Engine::ready(const Job& job) {
         const uint64_t& arrived = marks(use.port, job.micro_batch).arrived[step_.sequence & 1];
         if (!(arrived & bit(job.micro_batch))) return await(arrived, job.micro_batch);
       }
+      if (uses_update(job) >= 0 && missing(job) >= 0) return false;
       for (const Use& use : uses(span.posts, span.frees)) {
         const int32_t before = job.micro_batch - use.back;
         if (!use.has(before)) continue;
@@ -275,10 +280,8 @@ bool Engine::ready(const Job& job) {
       }
       return true;
     }
-    case JobKind::clear: return missing(job) < 0 && sums_are_free(job);
-    case JobKind::reduce:
-      if (step_.per_update > 0) return missing(job) < 0;
-      return reductions_[static_cast<size_t>(job.program)].missing == 0;
+    case JobKind::clear: return sums_are_free(job);
+    case JobKind::reduce: return reductions_[static_cast<size_t>(job.program)].missing == 0;
     case JobKind::send_ties: return in_flight_ == 0;
     case JobKind::update: return committed_ && missing(job) < 0;
     case JobKind::finish:
@@ -394,9 +397,9 @@ void Engine::leave_action(const Job& job, bool delivered, Effects& effects) {
   const Span& span = span_of(job);
   for (const Use& use : uses(span.posts, span.frees))
     if (use.has(job.micro_batch)) offer(use.port, job.micro_batch, delivered, effects);
+  const int32_t end = span.update ? updates() : step_.micro_batches;
   for (const Use& use : uses(span.frees, span.sums))
-    if (const int32_t next = job.micro_batch + use.back;
-        use.has(next) && next < step_.micro_batches)
+    if (const int32_t next = job.micro_batch + use.back; use.has(next) && next < end)
       effects.grant(step_, edge(use.port), next);
   if (span.gathers == span.posts) return;
   occupied_[static_cast<size_t>(span.slot)] = false;

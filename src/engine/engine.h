@@ -146,6 +146,8 @@ class Engine {
   bool here(int32_t port, int32_t mb) const {
     return marks(port, mb).arrived[step_.sequence & 1] & bit(mb);
   }
+  // The update whose result the action reads, if another rank makes it in this segment; or -1.
+  int32_t uses_update(const Job& action) const;
   int32_t missing(const Job& job) const;  // an edge that has not arrived, or -1
   bool ready(const Job& job);
   bool sums_are_free(const Job& clear) const;

@@ -14,6 +14,17 @@ inline int64_t weights_at(const WeightVersions& versions, const StepDescriptor& 
   return versions.offset(versions.of_update[static_cast<size_t>(micro_batch / versions.round)]);
 }
 
+// Offset in bytes from the place of an edge at its sender or receiver to the tensor of a message.
+// In a segment, an update writes the new value to its own version of the weights, and sums of
+// another stage land one behind the other.
+inline int64_t offset_of_message(const Plan& plan, int32_t rank, const Edge& edge, int32_t update) {
+  if (!plan.asynchronous()) return 0;
+  if (edge.kind == EdgeKind::tie_value)
+    return plan.versions[static_cast<size_t>(rank)].offset(update + 1);
+  if (edge.kind != EdgeKind::tie_grad || edge.to_rank != rank) return 0;
+  return update % edge.landing_slots * padded_bytes(edge.desc[0]);
+}
+
 // Number of updates of a rank with these versions in the step.
 inline int32_t updates_at(const WeightVersions& versions, const StepDescriptor& step) {
   if (step.per_update == 0) return updates_of(step);

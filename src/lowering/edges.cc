@@ -56,8 +56,10 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
         users.insert(rank);
         if (rank == owner) continue;
         add(EdgeKind::tie_grad, s, rank, owner);
+        const ResidentTensor& sum = accumulator_of(plan, owner, p, s, d);
+        edges.back().landing_slots = sum.count;
         // A run waits for the slot of one before it.
-        if (accumulator_of(plan, owner, p, s, d).run >= kRunSlots) edges.back().open = 0;
+        edges.back().open = sum.run >= kRunSlots ? 0 : std::min(sum.count, end);
       }
     const std::vector<int32_t> updaters = updaters_of(plan, p);
     for (int32_t rank : updaters)

@@ -394,15 +394,21 @@ class RankWriter {
     }
   }
 
-  // With an asynchronous schedule, replicas send their sums to the owners of the parameters as soon
-  // as an update has all of them, and continue with the new values from the update on.
+  // With an asynchronous schedule, ranks send their sums to the owners of the parameters as soon as
+  // an update has all of them.
   void send_sums_after(const Action& a) {
     const Schedule& schedule = mode_.schedule;
-    if (schedule.updates == 0 || plan_.replicas_at(rank_) == 1) return;
+    if (schedule.updates == 0 || !sends_sums()) return;
     const int32_t update = schedule.update_of(a.stage, a.micro_batch);
     if (schedule.last_of(a.stage, update, plan_.replica_of(rank_)) != a.micro_batch) return;
     const int32_t program = programs_of_.at(a.stage)[static_cast<size_t>(Kind::O)].first;
     program_.jobs.push_back({JobKind::send_ties, program, update});
+  }
+
+  bool sends_sums() const {
+    return std::any_of(program_.edges.begin(), program_.edges.end(), [this](int32_t id) {
+      return edge(id).kind == EdgeKind::tie_grad && edge(id).from_rank == rank_;
+    });
   }
 
   void add_update(int32_t program, int32_t update) {
@@ -411,12 +417,15 @@ class RankWriter {
     jobs.push_back({JobKind::clear, program, update + 1});
   }
 
-  // The edges that an update waits for and posts.
+  // The edges that an update waits for, whose slots it then releases, and those that it posts.
   void add_ties(ActionProgram& update) const {
     for (int32_t i : program_.edges) {
-      const Edge& edge = mode_.edges[static_cast<size_t>(i)];
-      if (edge.kind == EdgeKind::tie_grad && edge.to_rank == rank_) update.waits.push_back(i);
-      if (edge.kind == EdgeKind::tie_value && edge.from_rank == rank_) update.posts.push_back(i);
+      if (edge(i).kind == EdgeKind::tie_grad && edge(i).to_rank == rank_) {
+        update.waits.push_back(i);
+        update.frees.push_back(i);
+      }
+      if (edge(i).kind == EdgeKind::tie_value && edge(i).from_rank == rank_)
+        update.posts.push_back(i);
     }
   }
 

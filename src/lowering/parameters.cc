@@ -44,13 +44,19 @@ void place_runs(std::vector<ResidentParam>& resident, int64_t& top) {
   });
 }
 
-// The sums of the parameter are in runs, and the owner keeps its gradient only.
 void set_runs(const RunOfSum& runs, ResidentParam& param) {
   const auto accumulators = param.of(Role::accumulator);
   if (accumulators.empty() || !runs.contains({param.param, accumulators.front().sum})) return;
   for (ResidentTensor& t : param.tensors)
     if (t.role == Role::accumulator) t.run = runs.at({param.param, t.sum});
-  if (!param.owned) return;
+}
+
+// Of an owner whose sums are in runs, or whose last sum can be that of one of several updates.
+void add_gradient(ResidentParam& param) {
+  const auto accumulators = param.of(Role::accumulator);
+  if (!param.owned || accumulators.empty()) return;
+  const ResidentTensor& last = accumulators.back();
+  if (last.run < 0 && (last.local || last.count == 1)) return;
   const auto first = std::find_if(param.tensors.begin(), param.tensors.end(),
                                   [](const ResidentTensor& t) { return t.role > Role::gradient; });
   param.tensors.insert(first, {.role = Role::gradient, .desc = first->desc});
@@ -158,7 +164,9 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
                              .sum = static_cast<int32_t>(s),
                              .replica = d,
                              .local = here,
-                             .count = here ? stack_of(config.gradient_groups / config.data) : 1});
+                             .count = here       ? stack_of(config.gradient_groups / config.data)
+                                      : local[s] ? 1
+                                                 : replica.in_flight});
     }
   const int states = model.param(param).has_gradient() ? slots(config.optim) : 0;
   for (int s = 0; out.updated && s < states; ++s)
@@ -167,6 +175,7 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
     out.tensors.push_back(
         {.role = Role::squares, .desc = {DType::f64, {norm_blocks(desc.elements())}}});
   set_runs(*replica.runs, out);
+  add_gradient(out);
   for (ResidentTensor& t : out.tensors)
     t.by_rows = t.role == Role::accumulator && is_by_rows(model, out, t, replica.count);
   return out;
@@ -186,8 +195,7 @@ bool rounds(const Model& model, const PlanConfig& config, const Param::Use& use)
 
 Desc stored_desc(const Model& model, const PlanConfig& config, ParamId id, bool updates) {
   const Param& param = model.param(id);
-  // Replicas of single stages have versions of the values.
-  const bool exact = changes(model, config, id) && (updates || !config.stage_replicas.empty());
+  const bool exact = changes(model, config, id) && (updates || config.segment > 0);
   const bool is_bf16 =
       config.values() == DType::bf16 && !exact &&
       std::all_of(param.uses.begin(), param.uses.end(),
@@ -342,7 +350,8 @@ void place_parameters(Plan& plan) {
                                ranks_of, [&](int32_t rank) {
                                  const auto at = static_cast<size_t>(plan.position_of(rank));
                                  return Replica{plan.replica_of(rank), plan.replicas_at(rank),
-                                                at < runs.size() ? &runs[at] : &none};
+                                                at < runs.size() ? &runs[at] : &none,
+                                                plan.versions[static_cast<size_t>(rank)].in_flight};
                                });
   plan.states = states_of(*plan.model, plan.config, nodes, ranks, ranks_of);
   plan.permanent_bytes.clear();

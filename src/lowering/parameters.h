@@ -18,16 +18,18 @@ int64_t rows_of_product(const Model& model, const PlanConfig& config, const Node
 bool pays_to_pack(const Model& model, const PlanConfig& config, const Node& node);
 // The value of a parameter on a rank that updates it or does not, and in messages to such ranks:
 // bf16 if the rank does not change it, and all that reads it rounds it to bf16, or its copies. With
-// stage_replicas, values that steps change have versions, which are float32.
+// an asynchronous schedule, values that steps change have versions, which are float32.
 Desc stored_desc(const Model& model, const PlanConfig& config, ParamId param, bool updates);
 // A packed copy of a weight, for products with tensors of that type: of a matrix, or its transpose.
 Desc packed_desc(DType dtype, const Shape& weight, bool transposed);
 
 using RanksOfNode = std::function<std::vector<int32_t>(NodeId)>;
-// A rank among those with the same stages, and the runs of their position.
+// A rank among those with the same stages, the runs of their position, and the updates of which
+// other stages can send their sums before the first one is made.
 struct Replica {
   int32_t number, count;
   const RunOfSum* runs;
+  int32_t in_flight = 1;
 };
 
 // Per rank: what it keeps of each parameter that its nodes use. Places are empty. `params`: those

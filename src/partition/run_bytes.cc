@@ -23,17 +23,18 @@ Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, co
   if (!config.schedule_text.empty())
     WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
   RunBytes out(model, config, ops);
-  if (train.updates > 0) out.config_.packed.clear();
+  if (train.updates > 0) {
+    out.config_.packed.clear();
+    out.config_.segment = train.updates;
+  }
   WEFT_TRY_ASSIGN(out.model_, pieces_of({std::shared_ptr<const Model>(), &model}, config.tensor));
   out.shapes_ = Shapes(*out.model_, out.config_, train);
   out.index_nodes();
   const auto stages = static_cast<size_t>(train.stages);
   out.split_ = split_stages(train);
-  out.versions_.assign(stages, 1);
+  out.versions_.resize(stages);
   if (train.updates > 0) {
-    WEFT_TRY_ASSIGN(const std::vector<WeightVersions> versions,
-                    weight_versions(train, config.vertical_sync));
-    for (size_t s = 0; s < stages; ++s) out.versions_[s] = versions[s].count;
+    WEFT_TRY_ASSIGN(out.versions_, weight_versions(train, config.vertical_sync));
   }
   WEFT_TRY_ASSIGN(out.recompute_, parse_recompute(config.recompute));
   std::vector<std::set<Kind>> kinds(stages);

@@ -198,7 +198,7 @@ class RunBytes {
   std::vector<std::vector<size_t>> near_;
   std::vector<std::vector<ParamId>> params_;
   std::vector<std::vector<NodeId>> stateful_;
-  std::vector<int32_t> versions_;  // per stage
+  std::vector<WeightVersions> versions_;  // per stage
   Recompute recompute_;
   Again again_;
   std::vector<bool> split_;

@@ -78,10 +78,10 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
       .bytes = {}, .sent = {}, .owner = choose_owners(*model_, config_, params, ranks, ranks_of)};
   for (auto& resident :
        residents_of(*model_, config_, params, out.owner, ranks, ranks_of, [&](int32_t rank) {
-         return Replica{rank % replicas, replicas, &runs[static_cast<size_t>(rank / replicas)]};
+         return Replica{rank % replicas, replicas, &runs[static_cast<size_t>(rank / replicas)],
+                        versions_[first].in_flight};
        })) {
-    WeightVersions versions;
-    versions.count = versions_[first];
+    WeightVersions versions = versions_[first];
     out.bytes.push_back(place_residents(*model_, resident, versions));
     out.sent.push_back(0);
     for (const ResidentParam& param : resident)

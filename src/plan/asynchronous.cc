@@ -99,14 +99,9 @@ Result<Schedule> make_segment(const ScheduleSizes& sizes, bool double_buffered) 
   return schedule;
 }
 
-// The stages that update a parameter, if there are several.
-std::string apart(const Plan& plan, const Param& param) {
-  if (param.training.frozen) return {};
-  const int32_t first = plan.stage_of_node[static_cast<size_t>(param.uses.front().node)];
-  for (const Param::Use& use : param.uses)
-    if (const int32_t stage = plan.stage_of_node[static_cast<size_t>(use.node)]; stage != first)
-      return cat(first, " and ", stage);
-  return {};
+std::string name_of_schedule(const PlanConfig& config) {
+  return config.schedule_text.empty() ? cat("schedule '", config.schedule, "'")
+                                      : std::string("the schedule in schedule_text");
 }
 
 }  // namespace
@@ -177,10 +172,8 @@ PipedreamNumbers pipedream_numbers(std::span<const int32_t> replicas) {
 
 Status check_asynchronous(const Plan& plan, const Schedule& train) {
   const PlanConfig& c = plan.config;
-  const std::string name = c.schedule_text.empty() ? cat("schedule '", c.schedule, "'")
-                                                   : std::string("the schedule in schedule_text");
-  const auto refuse = [&name](std::string text) {
-    return Status(Code::invalid, cat(name, " ", text));
+  const auto refuse = [&c](std::string text) {
+    return Status(Code::invalid, cat(name_of_schedule(c), " ", text));
   };
   if (train.updates == 0) {
     if (c.segment) return refuse(cat("is synchronous: segment is ", c.segment, ", expected 0"));
@@ -203,10 +196,24 @@ Status check_asynchronous(const Plan& plan, const Schedule& train) {
   if (c.gradient_groups > 1)
     return refuse(cat("adds the gradients of an update one after another: gradient_groups is ",
                       c.gradient_groups, ", expected 1"));
-  for (const Param& param : plan.model->params())
-    if (const std::string stages = apart(plan, param); !stages.empty())
-      return refuse(cat("makes updates without a flush, but parameter '", param.name,
-                        "' is tied across stages ", stages));
+  return {};
+}
+
+Status check_tied_versions(const Plan& plan) {
+  const auto versions_of = [&plan](const Param::Use& use) -> const WeightVersions& {
+    return plan.versions[static_cast<size_t>(plan.rank_of_node(use.node, 0))];
+  };
+  for (const Param& param : plan.model->params()) {
+    const Param::Use& first = param.uses.front();
+    for (const Param::Use& use : param.uses)
+      if (!param.training.frozen && versions_of(use).of_update != versions_of(first).of_update)
+        return Status(Code::invalid,
+                      cat(name_of_schedule(plan.config), " updates without a flush, and stages ",
+                          plan.stage_of_node[static_cast<size_t>(first.node)], " and ",
+                          plan.stage_of_node[static_cast<size_t>(use.node)],
+                          " use different versions of the tied parameter '", param.name,
+                          "': vertical_sync is 0, expected 1"));
+  }
   return {};
 }
 

@@ -23,5 +23,9 @@ Result<std::vector<int32_t>> replicas_of(const PlanConfig& config);
 
 // Checks the settings that require a synchronous schedule, or an asynchronous one.
 Status check_asynchronous(const Plan& plan, const Schedule& train);
+// With an asynchronous schedule, the stages that a parameter is tied across must use the same
+// version of it for the same micro-batch. The first one makes it, after the backwards of the
+// others.
+Status check_tied_versions(const Plan& plan);
 
 }  // namespace weft

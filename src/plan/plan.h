@@ -299,9 +299,9 @@ struct ResidentTensor {
     value,        // the first of its versions; with --shard parameters the owner's
     packed,       // for products: a copy of the value, or the form in which it is stored
     sent,         // a bf16 copy of a float32 value, for ranks that store it so
-    gradient,     // the owner's, where accumulators are not kept
-    accumulator,  // of a sum of gradients in one replica. The owner has those of all; if they
-                  // are kept, the first one of the last sum is where the gradient ends
+    gradient,     // the owner's, where accumulators are not kept, or several of one sum
+    accumulator,  // of a sum of gradients in one replica. The owner has those of all; without a
+                  // gradient, the first one of the last sum is where the gradient ends
     state,        // of the optimizer; of a rank that updates the parameter
     squares,      // partial sums for the norm, on the owner
   };
@@ -311,13 +311,18 @@ struct ResidentTensor {
   int32_t replica = 0;  // accumulator: whose micro-batches it sums
   bool local =
       true;  // accumulator: the uses are on this rank; false: that of another rank lands here
-  int32_t count = 1;  // accumulator: sums, one behind the other; see GroupSums
+  int32_t count = 1;  // accumulator: sums, one behind the other: of groups, see GroupSums, or,
+                      // where those of another stage land, of updates in turn
   int32_t run = -1;   // accumulator: that shares its slot with those of other runs; -1: it is kept
   bool by_rows = false;  // accumulator: only W changes it, and some rows of it; see Op::adds_rows
   bool transposed = false;  // packed: of the transpose
   Place place = {};
 
   int64_t bytes() const { return bytes_of_many(padded_bytes(desc), count); }
+  // accumulator: the offset of the sum of an update.
+  int64_t sum_of(int32_t update) const {
+    return place.offset + (local ? 0 : update % count * padded_bytes(desc));
+  }
 };
 
 struct ResidentParam {

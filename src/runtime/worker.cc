@@ -132,12 +132,6 @@ void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_b
          place.offset;
 }
 
-// In a segment, an update writes the new value to its own version of the weights.
-int64_t Worker::version_of(const Edge& edge, int32_t update) const {
-  return edge.kind == EdgeKind::tie_value && plan_->asynchronous() ? versions().offset(update + 1)
-                                                                   : 0;
-}
-
 std::span<const std::byte> Worker::input(const StepDescriptor& step, int32_t edge,
                                          int32_t micro_batch) const {
   return feed_bytes(*plan_, step.mode, edge, micro_batch, variant_of(step, micro_batch),
@@ -148,7 +142,7 @@ std::span<const std::byte> Worker::outgoing(Mode mode, int32_t edge, int32_t mic
                                             int32_t variant) {
   const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
   return {static_cast<std::byte*>(at(program(mode), e.outgoing, micro_batch, 0)) +
-              version_of(e, micro_batch),
+              offset_of_message(*plan_, rank_, e, micro_batch),
           e.desc[static_cast<size_t>(variant)].bytes()};
 }
 
@@ -156,7 +150,7 @@ std::span<std::byte> Worker::landing(Mode mode, int32_t edge, int32_t micro_batc
                                      uint64_t sequence) {
   const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
   return {static_cast<std::byte*>(at(program(mode), e.landing, micro_batch, sequence)) +
-              version_of(e, micro_batch),
+              offset_of_message(*plan_, rank_, e, micro_batch),
           e.desc[static_cast<size_t>(variant)].bytes()};
 }
 

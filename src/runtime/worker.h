@@ -108,7 +108,6 @@ class Worker {
   const RankProgram& program(Mode mode) const {
     return plan_->mode(mode).ranks[static_cast<size_t>(rank_)];
   }
-  int64_t version_of(const Edge& edge, int32_t update) const;
   void* at(const RankProgram& program, const Place& place, int32_t micro_batch,
            uint64_t sequence) const;
   // Of the step of the running job.
@@ -172,8 +171,8 @@ class Worker {
   void clear_run(const ActionProgram& action);
   void clear(const StepDescriptor& step);
   void reduce(const Bucket& bucket, int32_t update, int32_t parts);
-  void add_sums(const ResidentParam& p, const Bucket::Part& part, float* gradient, int64_t begin,
-                int64_t count);
+  void add_sums(const ResidentParam& p, const Bucket::Part& part, int32_t update, float* gradient,
+                int64_t begin, int64_t count);
   struct Update {
     double rate;
     uint64_t number;  // of updates before it

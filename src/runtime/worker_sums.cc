@@ -96,7 +96,7 @@ void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
     double* partials = reinterpret_cast<double*>(
         arena_.data() + p.of(ResidentTensor::Role::squares).front().place.offset);
     for_ranges(tiles_, n, kTileElements, [&](int64_t begin, int64_t end) {
-      add_sums(p, *part, gradient, begin, end - begin);
+      add_sums(p, *part, update, gradient, begin, end - begin);
       if (!ends) return;
       if (parts > 1)
         kernels::scale(gradient + begin, 1 / static_cast<float>(parts), gradient + begin,
@@ -110,18 +110,18 @@ void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
   }
 }
 
-// Elements begin .. begin + count - 1. If accumulators are kept, `gradient` is the one of the last
-// sum. An accumulator whose rows are noted is +0 in the other rows.
-void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part, float* gradient,
-                      int64_t begin, int64_t count) {
+// Elements begin .. begin + count - 1. `gradient` can be the accumulator of the last sum. One whose
+// rows are noted is +0 in the other rows.
+void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part, int32_t update,
+                      float* gradient, int64_t begin, int64_t count) {
   const auto accumulators = p.of(ResidentTensor::Role::accumulator);
   const int32_t replicas = plan_->replicas_at(rank_);
   const auto sums = static_cast<int32_t>(accumulators.size()) / replicas;
-  const auto place = [&](int32_t sum, int32_t replica) {
-    return accumulators[static_cast<size_t>(sum * replicas + replica)].place;
+  const auto at = [&](int32_t sum, int32_t replica) -> const ResidentTensor& {
+    return accumulators[static_cast<size_t>(sum * replicas + replica)];
   };
   const auto acc = [&](int32_t sum, int32_t replica) {
-    return reinterpret_cast<float*>(arena_.data() + place(sum, replica).offset);
+    return reinterpret_cast<float*>(arena_.data() + at(sum, replica).sum_of(update));
   };
   for (int32_t sum = part.end - 1; sum >= part.first; --sum) {
     const bool last = sum + 1 == sums;
@@ -130,8 +130,10 @@ void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part, float* g
       kernels::add(acc(sum, from) + begin, acc(sum, to) + begin,
                    (whole && last ? gradient : acc(sum, to)) + begin, count);
     });
+    if (last && replicas == 1 && acc(sum, 0) != gradient)
+      std::copy_n(acc(sum, 0) + begin, count, gradient + begin);
     if (last) continue;
-    if (const RowSet* rows = rows_at(place(sum, 0), 0)) {
+    if (const RowSet* rows = rows_at(at(sum, 0).place, 0)) {
       kernels::add_zero(gradient + begin, count);
       add_rows(*rows, acc(sum, 0), gradient, accumulators.front().desc.shape.last(), begin,
                begin + count);

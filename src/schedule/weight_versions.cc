@@ -51,6 +51,18 @@ int32_t most_at_once(const Schedule& schedule, int32_t stage,
   return most;
 }
 
+int32_t most_in_flight(const Schedule& schedule, int32_t stage) {
+  int32_t most = 1, begun = 0;
+  for (const Action& action : row_of(schedule, stage)) {
+    if (action.stage != stage) continue;
+    const int32_t update = update_of(schedule, action);
+    if (action.kind == Kind::F && schedule.last_of(stage, update, 0) == action.micro_batch)
+      begun = update + 1;
+    if (action.kind == Kind::O) most = std::max(most, begun - update);
+  }
+  return most;
+}
+
 }  // namespace
 
 Result<std::vector<WeightVersions>> weight_versions(const Schedule& schedule, bool vertical_sync) {
@@ -74,6 +86,7 @@ Result<std::vector<WeightVersions>> weight_versions(const Schedule& schedule, bo
       stage.of_update[u] = chosen;
     }
     stage.count = most_at_once(schedule, s, stage.of_update);
+    stage.in_flight = most_in_flight(schedule, s);
   }
   return out;
 }

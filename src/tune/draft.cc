@@ -138,7 +138,10 @@ Result<Draft> draft_of(Outline outline) {
   if (train.updates > 0)
     WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
   WEFT_TRY(check_asynchronous(plan, train));
-  if (train.updates > 0) WEFT_TRY(choose_versions(plan, train));
+  if (train.updates > 0) {
+    WEFT_TRY(choose_versions(plan, train));
+    WEFT_TRY(check_tied_versions(plan));
+  }
   for (Mode m : kEveryMode) WEFT_TRY(make_mode(plan, m, train));
   place_parameters(plan);
   WEFT_TRY_ASSIGN(const std::vector<int32_t> again, again_of(plan, outline.again, train));

@@ -415,6 +415,15 @@ model, cuts = gpt(13, 8, 2, 6, tied=False)
 stages = stages_of(model, cuts)
 groups = [{"pattern": "h0.*", "frozen": True}, {"pattern": "h1.norm?.*", "frozen": True}, {"pattern": "head", "rate_factor": 0.5}]
 cases.append(case("pipedream with frozen parameters", model, sgd, batches, plan, [run("pipedream", 4, cuts)], [3, 2, 1, 0], stages, groups))
+batches = [(tokens(13, 8, 6), tokens(13, 8, 6)) for _ in range(5)]
+model, cuts = gpt(13, 8, 2, 6, tied=True)
+stages = stages_of(model, cuts)
+cases.append(case("pipedream-2bw with tied parameters", model, {**ADAMW}, batches, {"micro_batches": 4, "micro_batch_size": 2, "segment": 3},
+                  [run("pipedream-2bw", 4, cuts), run("pipedream-2bw", 4, cuts, recompute="stage")], [1, 1, 1, 1], stages))
+batches = [(tokens(13, 2, 6), tokens(13, 2, 6)) for _ in range(11)]
+cases.append(case("pipedream with tied parameters", model, sgd, batches, plan,
+                  [run("pipedream", 4, cuts, vertical_sync=1), run("pipedream", 4, cuts, vertical_sync=1, recompute="every:2")], [3, 3, 3, 3],
+                  stages))
 
 path = pathlib.Path(__file__).with_name("step_values.json")
 path.write_text("[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]\n")

@@ -301,8 +301,8 @@ TEST(Refused, WhatNeedsAFlush) {
   EXPECT_EQ(fault(rows),
             "plan: schedule of mode train: rank 0, action 1 (0O0): stage 0 has not run 0W0");
   EXPECT_EQ(fault(pipedream_config(2), true),
-            "plan: schedule 'pipedream' makes updates without a flush, but parameter 'w0' is tied "
-            "across stages 0 and 1");
+            "plan: schedule 'pipedream' updates without a flush, and stages 0 and 1 use different "
+            "versions of the tied parameter 'w0': vertical_sync is 0, expected 1");
   EXPECT_EQ(fault(pipedream_config(1), true), "");  // within a stage nothing stands in the way
   config = pipedream_config(2);
   config.schedule = "1f1b";

@@ -83,11 +83,6 @@ Result<Digest> DigestWorker::grad(ParamId param) const {
   return read(p->gradient().offset, bytes_of(*plan_->model, *p), "gradient");
 }
 
-int64_t DigestWorker::version_of(const Edge& edge, int32_t update) const {
-  return edge.kind == EdgeKind::tie_value && plan_->asynchronous() ? versions().offset(update + 1)
-                                                                   : 0;
-}
-
 Result<Digest> DigestWorker::outgoing(const StepDescriptor& step, int32_t edge,
                                       int32_t micro_batch) const {
   const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
@@ -95,7 +90,7 @@ Result<Digest> DigestWorker::outgoing(const StepDescriptor& step, int32_t edge,
     return Provenance::fed(plan_->mode(step.mode).graph.tensors[static_cast<size_t>(e.tensor)].node,
                            step, micro_batch);
   return read(address(program(step.mode), e.outgoing, micro_batch, step.sequence) +
-                  version_of(e, micro_batch),
+                  offset_of_message(*plan_, rank_, e, micro_batch),
               edge_bytes(e, step, micro_batch), "a message");
 }
 
@@ -103,7 +98,7 @@ Status DigestWorker::land(const StepDescriptor& step, int32_t edge, int32_t micr
                           const Digest& value) {
   const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
   write(address(program(step.mode), e.landing, micro_batch, step.sequence) +
-            version_of(e, micro_batch),
+            offset_of_message(*plan_, rank_, e, micro_batch),
         edge_bytes(e, step, micro_batch), value);
   return {};
 }
@@ -276,7 +271,7 @@ Status DigestWorker::reduce(const Bucket& bucket, int32_t update, int32_t parts)
     if (!p.owned) continue;
     double& squares = squares_[at++];
     if (part == bucket.parts.end() || part->param != p.param) continue;
-    WEFT_TRY(add_sums(p, *part));
+    WEFT_TRY(add_sums(p, *part, update));
     if (part++->first > 0) continue;
     const int64_t bytes = bytes_of(*plan_->model, p);
     WEFT_TRY_ASSIGN(Digest grad, read(p.gradient().offset, bytes, "gradient"));
@@ -289,14 +284,14 @@ Status DigestWorker::reduce(const Bucket& bucket, int32_t update, int32_t parts)
   return {};
 }
 
-Status DigestWorker::add_sums(const ResidentParam& p, const Bucket::Part& part) {
+Status DigestWorker::add_sums(const ResidentParam& p, const Bucket::Part& part, int32_t update) {
   const int64_t bytes = bytes_of(*plan_->model, p);
   const auto accumulators = p.of(Role::accumulator);
   const int32_t replicas = plan_->replicas_at(rank_);
   const auto sums = static_cast<int32_t>(accumulators.size()) / replicas;
   Status status;
   const auto at = [&](int32_t sum, int32_t replica) {
-    return accumulators[static_cast<size_t>(sum * replicas + replica)].place.offset;
+    return accumulators[static_cast<size_t>(sum * replicas + replica)].sum_of(update);
   };
   for (int32_t sum = part.end - 1; sum >= part.first; --sum) {
     add_tree(0, replicas, [&](int32_t from, int32_t to) {

@@ -46,7 +46,6 @@ class DigestWorker {
   const RankProgram& program(Mode mode) const {
     return plan_->mode(mode).ranks[static_cast<size_t>(rank_)];
   }
-  int64_t version_of(const Edge& edge, int32_t update) const;
   int64_t address(const RankProgram& program, const Place& place, int32_t micro_batch,
                   uint64_t sequence) const;
   Result<Digest> read(int64_t address, int64_t bytes, const std::string& what) const;
@@ -66,7 +65,7 @@ class DigestWorker {
   Status fold(int64_t from, int64_t to, int64_t bytes);
   void clear();
   Status reduce(const Bucket& bucket, int32_t update, int32_t parts);
-  Status add_sums(const ResidentParam& p, const Bucket::Part& part);
+  Status add_sums(const ResidentParam& p, const Bucket::Part& part, int32_t update);
   Status update(uint64_t step, int32_t from, int32_t to, double scale);
   Status run_update(const StepDescriptor& step, int32_t update);
   Status make_first(int32_t version);
