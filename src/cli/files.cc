@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "cli/complete_file.h"
 #include "cli/handles.h"
 #include "cli/signals.h"
 
@@ -96,61 +95,6 @@ int write_in_place(const std::filesystem::path& path, const std::string& text) {
   file << text;
   file.close();
   return file ? 0 : errno ? errno : EIO;
-}
-
-// A new file beside `place`, under a name that no other process uses; or -1, and errno is set.
-int create_beside(const std::filesystem::path& place, mode_t mode, std::string& name) {
-  constexpr size_t kMost = 200;  // of a name, so that the new one is not too long
-  const std::string begin =
-      "." + place.filename().string().substr(0, kMost) + "." + std::to_string(getpid()) + "-";
-  for (int number = 1;; ++number) {
-    name = place.parent_path() / (begin + std::to_string(number) + ".tmp");
-    const int file = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-    if (file >= 0 || errno != EEXIST) return file;
-  }
-}
-
-// Owner, group and mode, as far as this process may set them.
-void take_access(int file, const struct stat& old) {
-  mode_t mode = old.st_mode & 0777;
-  const bool same_group = fchown(file, old.st_uid, old.st_gid) == 0 ||
-                          fchown(file, static_cast<uid_t>(-1), old.st_gid) == 0;
-  // Another group gets only what everyone gets.
-  if (!same_group) mode = (mode & ~070u) | (mode & (mode & 07) << 3);
-  (void)fchmod(file, mode);
-}
-
-bool sync_file(int file) { return fsync(file) == 0 || errno == EINVAL; }  // or it has no sync
-
-// The errno of a failure, or 0.
-int sync_directory(const std::filesystem::path& path) {
-  const int directory = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0 && errno == EACCES) return 0;  // others may only write there
-  const bool synced = directory >= 0 && sync_file(directory);
-  const int error = errno;
-  if (directory >= 0) close(directory);
-  return synced ? 0 : error;
-}
-
-// As replace_text() of the library, which the command does not see; but if the process is killed,
-// the new file stays under its hidden name. The errno of a failure, or 0.
-int replace(const std::string& path, const std::string& text) {
-  std::error_code failure;
-  const std::filesystem::path place = target_of(path, failure);
-  if (failure) return failure.value();
-  struct stat old {};
-  const bool exists = stat(place.c_str(), &old) == 0;
-  std::string name;
-  const int file = create_beside(place, exists ? 0600 : 0666, name);
-  if (file < 0) return errno;
-  if (exists) take_access(file, old);
-  const bool written =
-      write_all(file, text) && sync_file(file) && rename(name.c_str(), place.c_str()) == 0;
-  const int error = errno;
-  close(file);
-  if (written) return sync_directory(place.parent_path());
-  unlink(name.c_str());
-  return error;
 }
 
 // A device or a pipe, or a file of /proc that has no name any more.
@@ -285,7 +229,11 @@ bool write_all(int descriptor, std::string_view text) {
 
 Outcome write_file(const std::string& path, const std::string& text) {
   CLI_TRY(check_file(path));
-  const int error = is_special(path) ? write_in_place(path, text) : replace(path, text);
+  std::error_code failure;
+  const std::filesystem::path place = target_of(path, failure);
+  const int error = is_special(path) ? write_in_place(path, text)
+                    : failure        ? failure.value()
+                              : write_complete(place, text, Existing::replace, Readers::same);
   return error ? cannot_write(path, error) : Outcome();
 }
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "cli/complete_file.h"
 #include "cli/console.h"
 #include "cli/files.h"
 #include "cli/signals.h"
@@ -146,18 +147,11 @@ Outcome write_secret(const std::string& path, const std::string& line, bool repl
             "'" + path + "' exists" +
                 (replace ? ", and was not written by an earlier --join-file" : ""),
             ""};
-  const std::string made = replace ? path + ".part-" + std::to_string(getpid()) : path;
-  const int file = open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) return failure(path, "made", errno);
   std::string text = line + "\n";
-  const bool written = fchmod(file, 0600) == 0 && write_all(file, text) && fsync(file) == 0 &&
-                       (!replace || rename(made.c_str(), path.c_str()) == 0);
-  const int error = errno;
+  const int error =
+      write_complete(path, text, replace ? Existing::replace : Existing::keep, Readers::owner);
   wipe(text);
-  close(file);
-  if (written) return {};
-  unlink(made.c_str());
-  return failure(path, "written", error);
+  return error ? failure(path, "written", error) : Outcome();
 }
 
 void wipe(std::string& text) {

@@ -17,8 +17,8 @@ Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, s
 Outcome read_key(const std::string& path, bool from_variable, std::string& key);
 // Refuses a file that can be read only once, such as a pipe. Empty: no file.
 Outcome check_read_again(const std::string& option, const std::string& path);
-// Creates the file with mode 0600. Fails if the file exists; with `replace`, the join file of an
-// earlier run is replaced atomically.
+// Creates the file with mode 0600, complete or not at all. Fails if it exists; with `replace`, the
+// join file of an earlier run is replaced.
 Outcome write_secret(const std::string& path, const std::string& line, bool replace);
 
 // Overwrites the characters, so that a secret is in memory only as long as necessary.

@@ -265,6 +265,19 @@ class LostWork(Case):
         done = run(*plan, "/dev/full")
         self.assertEqual((done.returncode, done.stderr), (1, "weft: plan: /dev/full: cannot write: no space left on device\n"))
 
+    def test_a_writer_that_is_killed_leaves_nothing(self):
+        try:
+            os.close(os.open(self.directory, os.O_TMPFILE | os.O_WRONLY))
+        except OSError as error:
+            self.skipTest(f"each file of this file system has a name: {error}")
+        old = write_text(self.path("rows"), "kept")
+        done = subprocess.run(["sh", "-c", 'ulimit -c 0; ulimit -f 4; exec "$@"', "sh", WEFT, "plan", "mlp", "--ranks", "2", "--micro-batches", "2000",
+                               "--write-schedule", old], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, -signal.SIGXFSZ, done.stderr)
+        with open(old, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "kept")
+        self.assertEqual(os.listdir(self.directory), ["rows"])
+
     def test_a_file_is_replaced_and_nothing_beside_it(self):
         plan, rows = ["plan", "mlp", "--ranks", 2, "--write-schedule"], self.path("rows")
         precious = write_text(self.path("precious"), "precious")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Keys and permissions to join, as files and options."""
 import os
+import signal
 import stat
 import subprocess
 import unittest
@@ -54,7 +55,14 @@ class Keys(Case):
         done = subprocess.run(["sh", "-c", 'ulimit -f 0; trap "" XFSZ; exec "$@"', "sh", WEFT, "key", path], capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (1, f"weft: key: '{path}': cannot be written: file too large\n"))
         self.assertFalse(os.path.exists(path), "a part of the key is left")
-        self.fails(3, "cannot be made: no such file or directory", "key", os.path.join(path, "key"))
+        self.fails(3, "cannot be written: no such file or directory", "key", os.path.join(path, "key"))
+
+    def test_a_writer_that_is_killed_leaves_no_part_of_a_key(self):
+        path = self.path("key")
+        done = subprocess.run(["sh", "-c", 'ulimit -c 0; ulimit -f 0; exec "$@"', "sh", WEFT, "key", path], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, -signal.SIGXFSZ, done.stderr)
+        self.assertFalse(os.path.exists(path), "a part of the key is left")
+        self.assertEqual(run("key", path).returncode, 0)
 
     @unittest.skipUnless(os.environ.get("WEFT_SANITIZE", "none") == "none", "sanitizers map terabytes")
     def test_a_key_that_is_read_is_in_memory_once(self):
