@@ -224,7 +224,7 @@ void Link::send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkEff
 
 void Link::send_pieces(LinkEffects& effects) {
   while (connection_ && posted_ < sending_.size() && in_flight_.size() < kWindowFrames) {
-    const Sending& tensor = sending_.at(posted_);
+    const Sending& tensor = sending_[posted_];
     const uint32_t length = piece_length(tensor.bytes.size(), next_piece_);
     if (in_flight_bytes_ + length > kWindowBytes) return;
     FrameHeader h = header(FrameKind::data);
@@ -254,12 +254,10 @@ void Link::sent(uint64_t token, LinkTime now, LinkEffects& effects) {
   if (in_flight_.empty() || in_flight_.front().token != token)
     return fail_here(cat("the transport to rank ", peer_, " sent frames out of order"), now,
                      effects);
-  const Piece piece = in_flight_.front();
-  in_flight_.pop();
+  const Piece piece = in_flight_.pop();
   in_flight_bytes_ -= piece.bytes;
   if (piece.last) {
-    const Tag tag = sending_.front().tag;
-    sending_.pop();
+    const Tag tag = sending_.pop().tag;
     --posted_;
     effects.released(tag);
   }

@@ -33,6 +33,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fifo.h"
 #include "link/frame.h"
 #include "link/payload.h"
 
@@ -143,34 +144,6 @@ class Link {
   struct Sending {  // a tensor that is being sent
     Tag tag;
     std::span<const std::byte> bytes;
-  };
-  // First in, first out; grows if necessary.
-  template <typename T>
-  class Fifo {
-   public:
-    explicit Fifo(size_t capacity) : slots_(std::max<size_t>(capacity, 1)) {}
-    bool empty() const { return count_ == 0; }
-    size_t size() const { return count_; }
-    T& front() { return slots_[head_]; }
-    T& at(size_t i) { return slots_[(head_ + i) % slots_.size()]; }
-    void push(const T& value) {
-      if (count_ == slots_.size()) grow();
-      slots_[(head_ + count_++) % slots_.size()] = value;
-    }
-    void pop() {
-      head_ = (head_ + 1) % slots_.size();
-      --count_;
-    }
-
-   private:
-    void grow() {
-      std::vector<T> more(slots_.size() * 2);
-      for (size_t i = 0; i < count_; ++i) more[i] = at(i);
-      slots_ = std::move(more);
-      head_ = 0;
-    }
-    std::vector<T> slots_;
-    size_t head_ = 0, count_ = 0;
   };
 
   FrameHeader header(FrameKind kind) const;

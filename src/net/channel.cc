@@ -72,34 +72,16 @@ int Message::receive(void* socket) {
   }
 }
 
-void Outbox::pop() {
-  bytes_ -= bytes_of(front());
-  frames_[first_].message = Message();
-  ++first_;
-  if (first_ == frames_.size()) {
-    frames_.clear();
-    first_ = 0;
-  } else if (first_ >= 64 &&
-             first_ * 2 >=
-                 frames_.size()) {  // a queue that is never empty must not grow without a limit
-    frames_.erase(frames_.begin(), frames_.begin() + static_cast<std::ptrdiff_t>(first_));
-    first_ = 0;
-  }
-}
-
 void Outbox::clear() {
   frames_.clear();
-  first_ = bytes_ = 0;
+  bytes_ = 0;
 }
 
 void Outbox::forget() {
-  const auto waiting = frames_.begin() + static_cast<std::ptrdiff_t>(first_);
-  for (auto at = waiting; at != frames_.end(); ++at)
-    if (!at->built) bytes_ -= bytes_of(*at);
-  frames_.erase(
-      std::remove_if(waiting, frames_.end(), [](const Frame& frame) { return !frame.built; }),
-      frames_.end());
-  if (empty()) clear();
+  frames_.remove([this](const Frame& frame) {
+    if (!frame.built) bytes_ -= bytes_of(frame);
+    return !frame.built;
+  });
 }
 
 bool Outbox::build(Frame& frame, Slab* slab) {
@@ -123,8 +105,9 @@ bool Outbox::build(Frame& frame, Slab* slab) {
 }
 
 bool Outbox::build_all(Slab* slab) {
-  return std::all_of(frames_.begin() + static_cast<std::ptrdiff_t>(first_), frames_.end(),
-                     [slab](Frame& frame) { return build(frame, slab); });
+  for (size_t i = 0; i < frames_.size(); ++i)
+    if (!build(frames_[i], slab)) return false;
+  return true;
 }
 
 void Channel::send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload,

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fifo.h"
 #include "link/frame.h"
 #include "net/poll_group.h"
 #include "net/slab.h"
@@ -79,7 +80,6 @@ class Outbox {
   // message of the longest kind (a welcome of 64 MiB), the requests or answers of a transfer (4
   // MiB), grants and heartbeats. One that sends requests and does not read the answers has more.
   static constexpr size_t kMostBytes = size_t{128} << 20;
-  Outbox() { frames_.reserve(kRoom); }
   struct Frame {
     Message message;  // the whole frame, once built
     bool built = false;
@@ -88,13 +88,13 @@ class Outbox {
     uint64_t token = 0;
   };
 
-  bool empty() const { return first_ == frames_.size(); }
-  Frame& front() { return frames_[first_]; }
+  bool empty() const { return frames_.empty(); }
+  Frame& front() { return frames_.front(); }
   bool full() const { return bytes_ > kMostBytes; }
-  void pop();
+  void pop() { bytes_ -= bytes_of(frames_.pop()); }
   void push(Frame frame) {
     bytes_ += bytes_of(frame);
-    frames_.push_back(std::move(frame));
+    frames_.push(std::move(frame));
   }
   void clear();
   void forget();  // removes the frames that are not built
@@ -108,8 +108,7 @@ class Outbox {
     return sizeof frame + (frame.token == 0 ? frame.payload.size() : 0);
   }
 
-  std::vector<Frame> frames_;
-  size_t first_ = 0;
+  Fifo<Frame> frames_{kRoom};
   size_t bytes_ = 0;  // of the waiting frames, without borrowed payloads
 };
 

@@ -48,7 +48,7 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
         granted += static_cast<size_t>(edge.open);
       }
   }
-  queue_.reserve(64 + 2 * edges + 3 * granted);
+  queue_ = Fifo<Event>(64 + 2 * edges + 3 * granted);
   early_.reserve(landing);
   const size_t updates = static_cast<size_t>(plan_->config.segment);
   numbers_.reserve(controller_ ? plan_->model->params().size() * std::max<size_t>(updates, 1)
@@ -236,7 +236,7 @@ std::string RankNode::describe(LinkTime now) const {
 
 // --- the queue
 
-void RankNode::push(const Event& event) { queue_.push_back(event); }
+void RankNode::push(const Event& event) { queue_.push(event); }
 
 // The failure of an effect: the first one counts, when drain() reads it.
 void RankNode::note(const Status& status) {
@@ -255,14 +255,12 @@ void RankNode::drain(LinkTime now) {
       fail_with(of_this(status.code(), status.text()));
   };
   settle(std::exchange(fault_, {}), rank_);
-  while (head_ < queue_.size()) {
-    const Event event = queue_[head_++];
+  while (!queue_.empty()) {
+    const Event event = queue_.pop();
     if (failed_) continue;
     settle(handle(event), event.peer);
     settle(std::exchange(fault_, {}), rank_);
   }
-  queue_.clear();
-  head_ = 0;
   hang_up_dead();
 }
 

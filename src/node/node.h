@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fifo.h"
 #include "link/link.h"
 #include "node/effect_router.h"
 
@@ -196,8 +197,8 @@ class RankNode final : private RankLinks {
   const std::vector<int32_t> peers_;
   std::vector<std::unique_ptr<Peer>> links_;  // in the order of peers_
   EffectRouter router_;
-  std::vector<Event> queue_, early_;  // early_: arrived before their step began here
-  size_t head_ = 0;
+  Fifo<Event> queue_;
+  std::vector<Event> early_;  // arrived before their step began here
   std::vector<std::byte> bytes_;
   std::vector<double> numbers_;       // of the last control message
   std::vector<double> denominators_;  // of the current step

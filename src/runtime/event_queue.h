@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "base/fifo.h"
 #include "runtime/events.h"
-#include "runtime/ring.h"
 
 namespace weft {
 
@@ -111,7 +111,7 @@ class EventQueue {
 
   std::mutex mutex_;
   std::condition_variable there_;
-  RingQueue<RunEvent> events_;
+  Fifo<RunEvent> events_;
   Flag flag_;
 };
 

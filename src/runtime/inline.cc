@@ -1,9 +1,9 @@
 // The inline driver: everything runs inside poll() on the caller's thread, one event at a time in a
 // fixed order. For tiny embeddings, debuggers and deterministic tests.
+#include "base/fifo.h"
 #include "runtime/clock.h"
 #include "runtime/event_queue.h"
 #include "runtime/local.h"
-#include "runtime/ring.h"
 #include "runtime/run.h"
 
 namespace weft {
@@ -20,7 +20,7 @@ class InlineRun final : public Run, private LocalRanks::Driver {
     WEFT_TRY_ASSIGN(ranks_, LocalRanks::make(plan_, tiles, *this));
     size_t most = 0;
     for (int32_t r = 0; r < plan_->config.ranks; ++r) most += ranks_->most_tasks(r);
-    tasks_ = RingQueue<std::pair<int32_t, WorkerTask>>(most);
+    tasks_ = Fifo<std::pair<int32_t, WorkerTask>>(most);
     if (wait) {
       set_started();
     } else {
@@ -105,9 +105,9 @@ class InlineRun final : public Run, private LocalRanks::Driver {
 
   SerialTiles tiles_;
   std::unique_ptr<LocalRanks> ranks_;
-  RingQueue<std::pair<int32_t, WorkerTask>> tasks_{0};  // rank, task
-  RingQueue<Step*> waiting_;
-  RingQueue<RunEvent> events_;
+  Fifo<std::pair<int32_t, WorkerTask>> tasks_;  // rank, task
+  Fifo<Step*> waiting_;
+  Fifo<RunEvent> events_;
   Flag flag_;
   Step* current_ = nullptr;
   Status failure_;

@@ -37,15 +37,14 @@ struct LocalRanks::Rank final : RankLinks {
     push(Event::Kind::granted, route.other.rank, step.sequence, route, micro_batch);
   }
   void control(int32_t to, const Control& message) override {
-    ranks.queue_.push_back(
-        {.kind = Event::Kind::control, .rank = to, .from = rank, .control = message});
+    ranks.queue_.push({.kind = Event::Kind::control, .rank = to, .from = rank, .control = message});
   }
   void micro_batch(int32_t micro_batch) override { ranks.driver_.micro_batch(micro_batch); }
   void step_done(const StepResult& result) override { ranks.driver_.over(result); }
 
   void push(Event::Kind kind, int32_t to, uint64_t sequence, const Route& route,
             int32_t micro_batch) {
-    ranks.queue_.push_back({kind, to, rank, sequence, route.edge, micro_batch});
+    ranks.queue_.push({kind, to, rank, sequence, route.edge, micro_batch});
   }
 
   LocalRanks& ranks;
@@ -70,7 +69,7 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::make(std::shared_ptr<const Plan>
     ranks->ranks_.push_back(std::make_unique<Rank>(*ranks, r));
   }
   for (Worker* worker : ranks->local_) worker->join(ranks->local_);
-  ranks->queue_.reserve(most_events(*plan));
+  ranks->queue_ = Fifo<Event>(most_events(*plan));
   return ranks;
 }
 
@@ -153,12 +152,8 @@ void LocalRanks::copied(const WorkerTask& task) {
 }
 
 void LocalRanks::drain() {
-  while (!failed_ && head_ < queue_.size()) {
-    const Event event = queue_[head_++];
-    if (head_ == queue_.size()) {
-      queue_.clear();
-      head_ = 0;
-    }
+  while (!failed_ && !queue_.empty()) {
+    const Event event = queue_.pop();
     if (Status status = handle(event); !status.ok()) fail(of_rank(event.rank, status));
   }
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/fifo.h"
 #include "node/effect_router.h"
 #include "runtime/batch.h"
 #include "runtime/worker.h"
@@ -73,8 +74,7 @@ class LocalRanks {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> local_;  // the same
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<Event> queue_;  // not handled while a router is on the stack; keeps its memory
-  size_t head_ = 0;
+  Fifo<Event> queue_;  // not handled while a router is on the stack
   bool failed_ = false;
 };
 

@@ -4,10 +4,10 @@
 
 #include <mutex>
 
+#include "base/fifo.h"
 #include "loop/loop.h"
 #include "loop/thread.h"
 #include "runtime/event_queue.h"
-#include "runtime/ring.h"
 #include "runtime/run.h"
 #include "runtime/saver.h"
 #include "runtime/waiter.h"
@@ -82,12 +82,12 @@ class LoopRun : public Run {
   EventQueue events_;
   std::unique_ptr<Thread> starter_;
   std::mutex mutex_;  // submitted_, proceed_, fed_
-  RingQueue<Step*> submitted_;
+  Fifo<Step*> submitted_;
   bool proceed_ = false;
   int32_t fed_ = 0;  // 0: feed() was not called since the loop saw it
 
-  RingQueue<Step*> waiting_;      // loop thread, as all members below
-  RingQueue<Step*> running_;      // several steps that overlap, otherwise one step or save
+  Fifo<Step*> waiting_;           // loop thread, as all members below
+  Fifo<Step*> running_;           // several steps that overlap, otherwise one step or save
   Mode last_mode_ = Mode::train;  // of the last step that began
   bool being_read_ = false;       // the outputs of a step are being read
   bool announces_ = false;        // the start is an event

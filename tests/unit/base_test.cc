@@ -1,12 +1,14 @@
-// base: status, text, hash, counter-based random numbers.
+// base: status, text, queue, hash, counter-based random numbers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <vector>
 
+#include "base/fifo.h"
 #include "base/hash.h"
 #include "base/result.h"
 #include "base/rng.h"
@@ -36,6 +38,21 @@ TEST(Text, WhatATerminalObeysIsMadePrintable) {
   const Status peer(Code::peer, "rank 1 failed: \x1b[31m");
   EXPECT_EQ(peer.text(), "rank 1 failed: \\x1b[31m");
   EXPECT_EQ(peer.within("\x07").text(), "\\x07: rank 1 failed: \\x1b[31m");
+}
+
+TEST(Fifo, ReturnsItsItemsInOrderAlsoAfterItHasGrown) {
+  Fifo<std::unique_ptr<int>> fifo(3);
+  int pushed = 0, popped = 0;
+  for (int round = 1; round < 20; ++round) {  // each has one more than the last one
+    for (int i = 0; i < 2 * round; ++i) fifo.push(std::make_unique<int>(pushed++));
+    for (int i = 0; i < 2 * round - 1; ++i) ASSERT_EQ(*fifo.pop(), popped++);
+  }
+  ASSERT_EQ(fifo.size(), 19u);
+  fifo.remove([](const std::unique_ptr<int>& item) { return *item % 2 == 0; });
+  for (size_t i = 1; i < fifo.size(); ++i) EXPECT_EQ(*fifo[i], *fifo[i - 1] + 2);
+  EXPECT_EQ(*fifo.front() % 2, 1);
+  fifo.clear();
+  EXPECT_TRUE(fifo.empty());
 }
 
 TEST(Hash, HexIsThatOfTheReference) {
