@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <optional>
 #include <utility>
 
 #include "base/text.h"
@@ -58,10 +59,9 @@ class TcpTransport final : public ZmqTransport {
   using ZmqTransport::ZmqTransport;
 
   bool encrypts() const override { return !security_.insecure; }
-  void admit(std::vector<PublicKey> keys, bool more) override {
+  void admit(std::vector<PublicKey> keys) override {
     admitted_ = std::move(keys);
-    more_ = more;
-    if (zap_) zap_->admit(admitted_, more_);
+    if (zap_) zap_->admit(*admitted_);
   }
 
   Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, Router::Accept accepted,
@@ -70,7 +70,7 @@ class TcpTransport final : public ZmqTransport {
     WEFT_TRY_ASSIGN(const TcpAddress address, parse_tcp(endpoint, true));
     if (encrypts() && !zap_) {
       WEFT_TRY_ASSIGN(zap_, Zap::make(group_));
-      zap_->admit(admitted_, more_);
+      if (admitted_) zap_->admit(*admitted_);
     }
     WEFT_TRY_ASSIGN(auto router, Router::make(group_, address.zmq, address.v6,
                                               encrypts() ? &security_.own.secret : nullptr,
@@ -101,9 +101,8 @@ class TcpTransport final : public ZmqTransport {
   void clear(const std::string&) override {}
 
  private:
-  std::shared_ptr<Zap> zap_;  // from the first listener on
-  std::vector<PublicKey> admitted_;
-  bool more_ = true;
+  std::shared_ptr<Zap> zap_;                        // from the first listener on
+  std::optional<std::vector<PublicKey>> admitted_;  // none: not known yet
 };
 
 class IpcTransport final : public ZmqTransport {
@@ -111,7 +110,7 @@ class IpcTransport final : public ZmqTransport {
   using ZmqTransport::ZmqTransport;
 
   bool encrypts() const override { return false; }
-  void admit(std::vector<PublicKey>, bool) override {}
+  void admit(std::vector<PublicKey>) override {}
 
   Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, Router::Accept accepted,
                                            Router::Refused refused) override {

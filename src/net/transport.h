@@ -93,10 +93,10 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual bool encrypts() const = 0;
-  // Replaces the keys of peers that may connect to the listeners of a transport that encrypts;
-  // initially there are none. Existing connections remain. `more`: other keys follow, and a peer
-  // with another key is asked to try again; otherwise it is refused.
-  virtual void admit(std::vector<PublicKey> keys, bool more) = 0;
+  // Replaces the keys of peers that may connect to the listeners of a transport that encrypts; a
+  // peer with another key is refused. Existing connections remain. Until the first call peers wait
+  // for it, and are asked to try again if it takes long.
+  virtual void admit(std::vector<PublicKey> keys) = 0;
   // Accepts peers at an endpoint. tcp://HOST:PORT: port 0 chooses one. ipc://PATH: a socket file,
   // which no other process can replace meanwhile, and which is removed at the end. If PATH is a
   // directory, it is in a new directory there with mode 0700; if it is empty, in one under

@@ -35,9 +35,8 @@ Result<std::shared_ptr<Zap>> Zap::make(PollGroup& group) {
   return zap;
 }
 
-void Zap::admit(std::vector<PublicKey> keys, bool more) {
+void Zap::admit(std::vector<PublicKey> keys) {
   admitted_ = std::move(keys);
-  more_ = more;
   answer_held();
 }
 
@@ -88,7 +87,7 @@ void Zap::answer(Request& request, int status) {
   socket.send(request.id, ZMQ_SNDMORE);
   send_text(socket, to_text(status), true);
   send_text(socket, "", true);
-  send_text(socket, status == 200 ? key_text(request.key) : "", true);
+  send_text(socket, status == kZapAdmitted ? key_text(request.key) : "", true);
   send_text(socket, "", false);
 }
 
@@ -106,8 +105,9 @@ void Zap::answer_held() {
 }
 
 int Zap::judge(const PublicKey& key) const {
-  if (std::find(admitted_.begin(), admitted_.end(), key) != admitted_.end()) return 200;
-  return more_ ? kZapTryAgain : kZapRefused;
+  if (!admitted_) return kZapTryAgain;
+  const bool is_admitted = std::find(admitted_->begin(), admitted_->end(), key) != admitted_->end();
+  return is_admitted ? kZapAdmitted : kZapRefused;
 }
 
 }  // namespace weft

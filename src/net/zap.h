@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "net/channel.h"
@@ -16,7 +17,7 @@ namespace weft {
 constexpr const char* kZapDomain = "weft";
 
 // Status codes of ZAP, which the monitors of both ends report.
-constexpr int kZapTryAgain = 300, kZapRefused = 400;
+constexpr int kZapAdmitted = 200, kZapTryAgain = 300, kZapRefused = 400;
 
 class Zap final : public PollGroup::Member {
  public:
@@ -24,9 +25,9 @@ class Zap final : public PollGroup::Member {
   static Result<std::shared_ptr<Zap>> make(PollGroup& group);
   explicit Zap(PollGroup& group) : loop_(group.loop()), timer_(loop_, [this] { answer_held(); }) {}
 
-  // Replaces the admitted keys. `more`: other keys follow, and a peer with another key waits for
-  // them. After some time it is asked to try again, which takes ZeroMQ two seconds.
-  void admit(std::vector<PublicKey> keys, bool more);
+  // Replaces the admitted keys. Until the first call all peers wait for it. After some time they
+  // are asked to try again, which takes ZeroMQ two seconds.
+  void admit(std::vector<PublicKey> keys);
 
   void send_waiting() override {}
   bool ready() override;
@@ -47,9 +48,8 @@ class Zap final : public PollGroup::Member {
   Loop& loop_;
   Loop::Timer timer_;
   std::unique_ptr<Socket> socket_;
-  std::vector<Request> held_;  // the oldest first
-  std::vector<PublicKey> admitted_;
-  bool more_ = true;
+  std::vector<Request> held_;                       // the oldest first
+  std::optional<std::vector<PublicKey>> admitted_;  // none: not known yet
 };
 
 }  // namespace weft

@@ -87,13 +87,13 @@ Status Admission::listen(const std::string& endpoint) {
 
 void Admission::admit_candidates(std::vector<PublicKey> keys) {
   candidate_keys_ = std::move(keys);
-  transport_.admit(candidate_keys_, false);  // ranks are admitted after their welcome
+  transport_.admit(candidate_keys_);  // ranks are admitted after their welcome
 }
 
 void Admission::admit_ranks(std::vector<PublicKey> keys) {
   if (!transport_.encrypts()) return;
   rank_keys_ = std::move(keys);
-  transport_.admit(rank_keys_, false);
+  transport_.admit(rank_keys_);
 }
 
 bool Admission::may_join(const Candidate& candidate) const {

@@ -269,7 +269,7 @@ TEST_P(Conformance, NeverStallsWhenTheLoopWasBusy) {
       make_transport(*echo_loop, scheme(),
                      {.insecure = std::getenv(kInsecure) != nullptr, .own = test_keys()})
           .take();
-  echo->admit({test_keys().public_key}, false);
+  echo->admit({test_keys().public_key});
   std::vector<std::unique_ptr<End>> ends;
   auto listener = echo->listen(
       place(),

@@ -117,55 +117,56 @@ TEST(KeysWithoutEncryption, APeerThatEncryptsIsRefusedAndTold) {
 
 // Another rank may dial a rank before that rank knows the admitted keys.
 // The listener keeps the request, so that no handshake fails.
-TEST_F(Keys, WhoComesBeforeItsKeyIsKnownWaits) {
+TEST(KeysThatAreNotKnownYet, AreWaitedFor) {
   for (int i = 0; i < 20; ++i) {
-    const size_t before = net_.accepted.size();
-    const KeyPair own = KeyPair::make().take();
-    net_.transport->admit({test_keys().public_key}, true);
-    auto early = net_.dial(endpoint(), test_keys().public_key, own);
-    net_.until([] { return false; }, 10);  // also without, or with a part of this wait
-    net_.transport->admit({test_keys().public_key, own.public_key}, false);
-    ASSERT_TRUE(net_.until([&] { return early->times_connected == 1; }));
+    Net net("tcp://", false, test_keys(), true, false);
+    ASSERT_TRUE(net.listen("tcp://127.0.0.1:0").ok());
+    auto early = net.dial(net.listener->endpoint());
+    net.until([] { return false; }, 10);  // also without, or with a part of this wait
+    net.transport->admit({test_keys().public_key});
+    ASSERT_TRUE(net.until([&] { return early->times_connected == 1 && net.accepted.size() == 1; }));
     EXPECT_EQ(early->connection->trouble(), "");
-    ASSERT_EQ(net_.accepted.size(), before + 1);
+    EXPECT_TRUE(net.refused.empty());
   }
-  EXPECT_TRUE(net_.refused.empty());
 }
 
-TEST_F(Keys, WhoseKeyIsNotKnownForLongTriesAgain) {
-  net_.transport->admit({test_keys().public_key}, true);
-  auto early = net_.dial(endpoint(), test_keys().public_key, stranger_);
-  ASSERT_TRUE(net_.until([&] {
+TEST(KeysThatAreNotKnownYet, AreTriedAgainIfTheyTakeLong) {
+  const KeyPair stranger = KeyPair::make().take();
+  Net net("tcp://", false, test_keys(), true, false);
+  ASSERT_TRUE(net.listen("tcp://127.0.0.1:0").ok());
+  auto early = net.dial(net.listener->endpoint(), test_keys().public_key, stranger);
+  ASSERT_TRUE(net.until([&] {
     return early->connection->trouble().starts_with("the listener closes connections before");
   }));
   EXPECT_EQ(early->times_disconnected, 0);
-  net_.transport->admit({test_keys().public_key, stranger_.public_key}, false);
-  ASSERT_TRUE(net_.until([&] { return early->times_connected == 1 && net_.accepted.size() == 2; }));
-  ASSERT_NE(net_.accepted[1]->connection->key(), nullptr);
-  EXPECT_EQ(*net_.accepted[1]->connection->key(), stranger_.public_key);
+  net.transport->admit({stranger.public_key});
+  ASSERT_TRUE(net.until([&] { return early->times_connected == 1 && net.accepted.size() == 1; }));
+  ASSERT_NE(net.accepted[0]->connection->key(), nullptr);
+  EXPECT_EQ(*net.accepted[0]->connection->key(), stranger.public_key);
   ASSERT_NE(early->connection->key(), nullptr);
   EXPECT_EQ(*early->connection->key(), test_keys().public_key);
-  EXPECT_TRUE(net_.refused.empty()) << net_.refused[0].second;
+  EXPECT_TRUE(net.refused.empty()) << net.refused[0].second;
 }
 
-TEST_F(Keys, WhoseKeyIsNotKnownIsAnsweredInTimeAlthoughOthersCome) {
-  net_.transport->admit({test_keys().public_key}, true);
+TEST(KeysThatAreNotKnownYet, AreAnsweredInTimeAlthoughOthersCome) {
+  Net net("tcp://", false, test_keys(), true, false);
+  ASSERT_TRUE(net.listen("tcp://127.0.0.1:0").ok());
   std::vector<std::unique_ptr<End>> early;
   for (int i = 0; i < 7; ++i) {
-    early.push_back(net_.dial(endpoint(), test_keys().public_key, stranger_));
-    net_.until([] { return false; }, 400);  // less than a request is held
+    early.push_back(net.dial(net.listener->endpoint()));
+    net.until([] { return false; }, 400);  // less than a request is held
   }
-  EXPECT_TRUE(net_.refused.empty()) << net_.refused[0].second;  // after 2 s without an answer
+  EXPECT_TRUE(net.refused.empty()) << net.refused[0].second;  // after 2 s without an answer
 }
 
 TEST_F(Keys, NobodyIsAdmittedAnyMoreWhenOthersAre) {
-  net_.transport->admit({stranger_.public_key}, false);
+  net_.transport->admit({stranger_.public_key});
   auto late = net_.dial(endpoint());
   expect_refused(*late, net_, "the listener does not admit this key", {"its key is not admitted"});
 }
 
 TEST_F(Keys, BothLanesOfAPeerProveTheSameKey) {
-  net_.transport->admit({test_keys().public_key, stranger_.public_key}, false);
+  net_.transport->admit({test_keys().public_key, stranger_.public_key});
   ZmqPeer peer(endpoint(), 18, {&test_keys(), &stranger_});
   peer.hello();
   EXPECT_TRUE(net_.until([&] { return !net_.refused.empty(); }));
@@ -177,7 +178,7 @@ TEST_F(Keys, BothLanesOfAPeerProveTheSameKey) {
 TEST(KeysOfATransport, NobodyIsAdmittedBeforeItIsSaidWhoIs) {
   auto loop = Loop::make().take();
   Net net("tcp://");
-  net.transport->admit({}, false);
+  net.transport->admit({});
   ASSERT_TRUE(net.listen("tcp://127.0.0.1:0").ok());
   auto end = net.dial(net.listener->endpoint());
   ASSERT_TRUE(net.until([&] { return end->times_disconnected == 1; }));
@@ -193,7 +194,7 @@ TEST(KeysOfATransport, AreItsOwn) {
   const KeyPair other = KeyPair::make().take();
   {
     Net one("tcp://"), two("tcp://", false, other);
-    two.transport->admit({other.public_key}, false);
+    two.transport->admit({other.public_key});
     ASSERT_TRUE(one.listen("tcp://127.0.0.1:0").ok());
     ASSERT_TRUE(two.listen("tcp://127.0.0.1:0").ok());
     auto first = one.dial(one.listener->endpoint()),

@@ -97,17 +97,18 @@ constexpr const char* kInsecure =
 
 constexpr const char* kSocketsOnly = "WEFT_TEST_SOCKETS_ONLY";  // they share no memory
 
-// A transport on a loop that the test turns itself. It admits the test's key.
+// A transport on a loop that the test turns itself. It admits the test's key, unless `admits` is
+// false: then it does not know yet which keys it admits.
 class Net {
  public:
   explicit Net(const std::string& scheme, bool insecure = std::getenv(kInsecure) != nullptr,
                const KeyPair& own = test_keys(),
-               bool shared_memory = std::getenv(kSocketsOnly) == nullptr)
+               bool shared_memory = std::getenv(kSocketsOnly) == nullptr, bool admits = true)
       : loop(Loop::make().take()),
         transport(make_transport(*loop, scheme,
                                  {.insecure = insecure, .own = own, .shared_memory = shared_memory})
                       .take()) {
-    transport->admit({test_keys().public_key}, false);
+    if (admits) transport->admit({test_keys().public_key});
   }
   ~Net() {
     accepted.clear();
