@@ -87,18 +87,19 @@ bool is_directory(const std::string& path) {
   return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-// Whether a process listens at this socket. A killed process leaves its socket behind.
+// Whether a process has this socket. A killed process leaves its socket behind, which then refuses
+// connections. A socket that another program has can be of another kind, or for other users.
 bool is_served(const std::string& path) {
   const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (probe < 0) return false;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, kLongestPath);
-  const bool is_connected =
-      connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
-      errno == EAGAIN;
+  const bool is_left =
+      connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+      (errno == ECONNREFUSED || errno == ENOENT);
   close(probe);
-  return is_connected;
+  return !is_left;
 }
 
 constexpr std::string_view kOwn = "/weft-XXXXXX";

@@ -162,13 +162,16 @@ TEST(Endpoint, IpcKeepsWhatOthersHavePutThere) {
   address.sun_family = AF_UNIX;
   const std::string served = directory + "/served";
   served.copy(address.sun_path, sizeof address.sun_path - 1);
-  const int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(bind(server, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  ASSERT_EQ(listen(server, 1), 0);
-  EXPECT_HAS(listen_error("ipc://" + served), "another program listens at this path");
-  EXPECT_TRUE(std::filesystem::exists(served));
-  close(server);
-  EXPECT_EQ(listen_error("ipc://" + served), "listens");
+  for (const int kind : {SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM}) {
+    const int server = socket(AF_UNIX, kind | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(bind(server, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    ASSERT_TRUE(kind == SOCK_DGRAM || listen(server, 1) == 0);
+    EXPECT_HAS(listen_error("ipc://" + served), "another program listens at this path");
+    EXPECT_TRUE(std::filesystem::exists(served)) << kind;
+    close(server);
+    EXPECT_EQ(listen_error("ipc://" + served), "listens");
+    std::filesystem::remove(served);
+  }
   std::filesystem::remove_all(directory);
 }
 
