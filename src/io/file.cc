@@ -119,12 +119,18 @@ Result<File> File::open(const std::string& path, Links links) {
   return file;
 }
 
-Result<File> File::create(const std::string& path, Readers readers, bool* exists) {
+Result<File> File::create(const std::string& path) {
+  bool exists;
+  return create(path, path, Readers::all, &exists);
+}
+
+Result<File> File::create(const std::string& path, const std::string& final_path, Readers readers,
+                          bool* exists) {
   const mode_t mode = readers == Readers::owner ? 0600 : 0666;
   const int fd = open_again(path.c_str(), O_RDWR | O_CREAT | O_EXCL, mode);
-  if (fd < 0 && errno == EEXIST && exists) *exists = true;
-  if (fd < 0) return path_failure(path, "create", errno);
-  return File(fd, path);
+  *exists = fd < 0 && errno == EEXIST;
+  if (fd < 0) return path_failure(final_path, "create", errno);
+  return File(fd, final_path);
 }
 
 Result<File> File::open_directory(const std::string& path) {
@@ -336,7 +342,7 @@ Status restore_directory(const std::string& path) {
   return found == path ? Status() : rename_path(found, path);
 }
 
-// Nor by a process that may write into the directory, but not read it.
+// A process that may only write into the directory cannot sync it.
 Status sync_directory(const std::string& path) {
   if (::access(path.c_str(), R_OK) != 0 && errno == EACCES) return {};
   WEFT_TRY_ASSIGN(File directory, File::open_directory(path));

@@ -36,9 +36,12 @@ class File {
 
   // A regular file, to read. Never blocks, for any kind of file.
   static Result<File> open(const std::string& path, Links links = Links::follow);
-  // A new file, to write and read back; fails if the name exists, and then sets *exists.
-  static Result<File> create(const std::string& path, Readers readers = Readers::all,
-                             bool* exists = nullptr);
+  // A new file, to write and read back.
+  static Result<File> create(const std::string& path);
+  // The same; *exists: it fails because the name exists. `final_path`: that in messages, which the
+  // file gets when it is complete.
+  static Result<File> create(const std::string& path, const std::string& final_path,
+                             Readers readers, bool* exists);
   static Result<File> open_directory(const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -70,8 +70,8 @@ Status Replacement::try_name(const std::string& hidden) {
   remove_abandoned(hidden);
   // What replaces a private file is private from the beginning.
   const Readers readers = path_exists(path_) ? Readers::owner : Readers::all;
-  bool exists = false;
-  auto file = File::create(hidden, readers, &exists);
+  bool exists;
+  auto file = File::create(hidden, path_, readers, &exists);
   if (exists) return {};
   WEFT_TRY(file.status());
   // Until it is locked, another process may take it for an abandoned one.
