@@ -52,7 +52,7 @@ Status ConfigFields::unexpected(const char* field, const Json& value, std::strin
                                 Code code) const {
   constexpr size_t kShown = 60;
   std::string found = value.dump();
-  if (found.size() > kShown) found = cat(found.substr(0, kShown), "...");
+  if (found.size() > kShown) found = cat(head_of(found, kShown), "...");
   return Status(code, cat(shown(where_ + field), " is ", found, ", expected ", expected));
 }
 
@@ -74,7 +74,8 @@ Result<double> ConfigFields::read(const Number& n) {
   const bool fits =
       n.whole ? value->is_number_unsigned() && value->whole() <= kMostWhole : value->is_number();
   if (fits) return value->number();
-  return unexpected(n.field, *value, n.whole ? "a whole number" : "a number");
+  return unexpected(n.field, *value,
+                    n.whole ? cat("a whole number from 0 to ", kMostWhole) : "a number");
 }
 
 Result<double> ConfigFields::like(const Number& n) const {

@@ -15,14 +15,12 @@ constexpr const char *kPrompt = "prompt", *kCompletion = "completion", *kMessage
                      *kRole = "role", *kContent = "content";
 
 Result<std::vector<ChatMessage>> messages_of(const Json& object) {
-  const Json& list = object.members().at(kMessages);
-  if (object.members().size() > 1)
-    return fault(
-        cat("expected only the field '", kMessages, "', got ", object.members().size(), " fields"));
-  if (!list.is_array()) return fault(cat("'", kMessages, "' is no list"));
-  if (list.items().empty()) return fault(cat("'", kMessages, "' is empty"));
+  Fields all(object, "");
+  WEFT_TRY_ASSIGN(const Json* list, all.list(kMessages));
+  WEFT_TRY(all.finish());
+  if (list->items().empty()) return fault(cat("'", kMessages, "' is empty"));
   std::vector<ChatMessage> out;
-  for (const Json& item : list.items()) {
+  for (const Json& item : list->items()) {
     const std::string where = cat(kMessages, "[", out.size(), "].");
     if (!item.is_object())
       return fault(
@@ -98,7 +96,7 @@ Result<SampleIds> SampleReader::read_messages(const Json& object) const {
 
 Result<SampleIds> SampleReader::read(std::string_view line) const {
   WEFT_TRY_ASSIGN(const Json object, read_json(line));
-  const bool has_messages = object.is_object() && object.members().contains(kMessages);
+  const bool has_messages = object.members().contains(kMessages);
   WEFT_TRY_ASSIGN(SampleIds out, has_messages ? read_messages(object) : read_completion(object));
   if (out.ids.size() < 2) return fault("is one token, which no other one precedes");
   if (std::find(out.learned.begin() + 1, out.learned.end(), true) == out.learned.end())

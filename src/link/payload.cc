@@ -161,7 +161,7 @@ std::vector<std::byte> encode_origin(const Origin& o) {
   write(writer, o.activity);
   writer.number(o.process.pid)
       .text(o.process.host.substr(0, kMaxName))
-      .text(o.detail.substr(0, kMaxDetail));
+      .text(std::string(head_of(o.detail, kMaxDetail)));
   return out;
 }
 

@@ -336,7 +336,8 @@ TEST_F(Pretrained, RefusesWhatItWouldComputeDifferently) {
   expect_refused_fields({
       {"model_type", "bert", WEFT_ENOTSUP, "'model_type' is 'bert', this version"},
       {"model_type", 3, WEFT_EDATA, "'model_type' is 3, expected a string"},
-      {"n_layer", -1, WEFT_EDATA, "'n_layer' is -1, expected a whole number"},
+      {"n_layer", -1, WEFT_EDATA, "'n_layer' is -1, expected a whole number from 0 to "},
+      {"n_layer", std::string(58, 'x') + "\xc3\xa4", WEFT_EDATA, "x..., expected a whole number"},
       {"n_inner", 65, WEFT_ENOTSUP, "'n_inner' is 65, expected null or 64"},
       {"activation_function", "relu", WEFT_ENOTSUP,
        R"('activation_function' is "relu", expected "gelu_new")"},

@@ -193,8 +193,8 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
   refused(R"({"messages": [{"role": "user", "content": "a"}]})", {"line 1", "has no answer"});
   refused(R"({"messages": [{"role": "user", "content": 3}]})",
           {"messages[0].'content' expects a string"});
-  refused(R"({"messages": [], "prompt": "a"})", {"line 1", "only the field 'messages'"});
-  refused(R"({"messages": "a"})", {"line 1", "'messages' is no list"});
+  refused(R"({"messages": [], "prompt": "a"})", {"line 1", "unknown key 'prompt'"});
+  refused(R"({"messages": "a"})", {"line 1", "'messages' expects an array, found string"});
   refused(R"({"messages": [{"role": "tool", "content": "a"}]})", {"line 1", "unknown role tool"});
   refused("", {"has 0 samples"});
   refused(good, {"1 held out"}, {.held_out = 0.5});

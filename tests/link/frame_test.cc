@@ -245,6 +245,8 @@ TEST(Payload, ValuesThatNoOriginHasAreRefused) {
   std::memcpy(words.data() + length, &more, sizeof more);
   words.push_back(std::byte{'x'});
   EXPECT_FALSE(decode_origin(words).ok());
+  longest.detail = std::string(kMaxDetail - 1, 'x') + "\xc3\xa4";
+  EXPECT_EQ(decode_origin(encode_origin(longest)).value().detail, std::string(kMaxDetail - 1, 'x'));
 }
 
 }  // namespace
