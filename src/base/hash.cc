@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "base/hex.h"
+
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 // The library's own choice among SSE2, AVX2 and AVX-512 as this processor has them, with the same
@@ -20,12 +22,8 @@ struct Hasher::State {
 };
 
 std::string Digest::hex() const {
-  static const char digits[] = "0123456789abcdef";
-  std::string out(32, '0');
-  for (int i = 0; i < 16; ++i) {
-    out[static_cast<size_t>(15 - i)] = digits[(high >> (4 * i)) & 15];
-    out[static_cast<size_t>(31 - i)] = digits[(low >> (4 * i)) & 15];
-  }
+  std::string out;
+  for (const uint64_t word : {high, low}) append_hex(out, word, 16);
   return out;
 }
 

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <system_error>
 
+#include "base/hex.h"
+
 namespace weft {
 
 namespace {
@@ -14,10 +16,9 @@ std::string_view digits(char (&buffer)[Size], T value) {
   return {buffer, std::to_chars(buffer, buffer + Size, value).ptr};
 }
 
-void append_hex(std::string& out, char c) {
-  const auto byte = static_cast<unsigned char>(c);
-  constexpr const char* kHex = "0123456789abcdef";
-  append(out, "\\x", kHex[byte >> 4], kHex[byte & 15]);
+void append_byte(std::string& out, char c) {
+  out += "\\x";
+  append_hex(out, static_cast<unsigned char>(c), 2);
 }
 
 // The number of bytes of the character at the start of the text if it is printed unchanged,
@@ -98,7 +99,7 @@ std::string printable(std::string text) {
   while (!rest.empty()) {
     const size_t n = shown_bytes(rest);
     if (n == 0)
-      append_hex(out, rest[0]);
+      append_byte(out, rest[0]);
     else
       out += rest.substr(0, n);
     rest.remove_prefix(n == 0 ? 1 : n);
@@ -130,7 +131,7 @@ std::string quoted(std::string_view bytes, size_t most) {
     if (byte >= 0x20 && byte < 0x7f && c != '\'' && c != '\\')
       out += c;
     else
-      append_hex(out, c);
+      append_byte(out, c);
   }
   return out + (bytes.size() > most ? "...'" : "'");
 }

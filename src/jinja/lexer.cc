@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/hex.h"
 #include "base/text.h"
 #include "jinja/python_text.h"
 #include "text/unicode.h"
@@ -31,10 +32,9 @@ int64_t hexadecimal(std::string_view text, size_t digits) {
   if (text.size() < digits) return -1;
   int64_t value = 0;
   for (char c : text.substr(0, digits)) {
-    const size_t digit =
-        std::string_view("0123456789abcdef").find(is_digit(c) ? c : char(c | 0x20));
-    if (digit == std::string_view::npos) return -1;
-    value = value * 16 + static_cast<int64_t>(digit);
+    const int digit = hex_digit(c);
+    if (digit < 0) return -1;
+    value = value * 16 + digit;
   }
   return value;
 }

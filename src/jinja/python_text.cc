@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/hex.h"
 #include "base/text.h"
 #include "text/unicode.h"
 
@@ -27,10 +28,9 @@ bool has(std::string_view chars, char32_t point) {
   return false;
 }
 
-void append_hex(std::string& out, std::string_view prefix, char32_t point, int digits) {
+void append_escape(std::string& out, std::string_view prefix, char32_t point, size_t digits) {
   out += prefix;
-  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
-    out += "0123456789abcdef"[point >> shift & 0xf];
+  append_hex(out, point, digits);
 }
 
 }  // namespace
@@ -90,11 +90,11 @@ std::string repr(std::string_view text) {
     } else if (is_printable(point)) {
       append_code_point(out, point);
     } else if (point < 0x100) {
-      append_hex(out, "\\x", point, 2);
+      append_escape(out, "\\x", point, 2);
     } else if (point < 0x10000) {
-      append_hex(out, "\\u", point, 4);
+      append_escape(out, "\\u", point, 4);
     } else {
-      append_hex(out, "\\U", point, 8);
+      append_escape(out, "\\U", point, 8);
     }
   }
   out += static_cast<char>(quote);
@@ -109,7 +109,7 @@ void append_json(std::string& out, std::string_view text) {
       out += '\\';
       out += "\"\\bfnrt"[at];
     } else if (static_cast<unsigned char>(c) < 0x20) {
-      append_hex(out, "\\u", static_cast<unsigned char>(c), 4);
+      append_escape(out, "\\u", static_cast<unsigned char>(c), 4);
     } else {
       out += c;
     }

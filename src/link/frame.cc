@@ -1,6 +1,7 @@
 #include "link/frame.h"
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/text.h"
 
 namespace weft {
@@ -29,8 +30,8 @@ uint32_t check_of(std::span<const std::byte> bytes) {
 Status wrong(std::string text) { return Status(Code::protocol, std::move(text)); }
 
 std::string hex(uint32_t value) {
-  std::string out = "0x00000000";
-  for (size_t i = 0; i < 8; ++i) out[9 - i] = "0123456789abcdef"[(value >> (4 * i)) & 15];
+  std::string out = "0x";
+  append_hex(out, value, 8);
   return out;
 }
 

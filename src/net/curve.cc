@@ -4,6 +4,7 @@
 #include <sys/random.h>
 #include <zmq.h>
 
+#include "base/hex.h"
 #include "base/text.h"
 
 namespace weft {
@@ -67,10 +68,7 @@ Result<KeyPair> KeyPair::of(const SecretKey& secret) {
 std::string key_text(const std::array<unsigned char, kKeyBytes>& key) {
   std::string out;
   out.reserve(kKeyDigits);
-  for (const unsigned char byte : key) {
-    out += "0123456789abcdef"[byte >> 4];
-    out += "0123456789abcdef"[byte & 15];
-  }
+  for (const unsigned char byte : key) append_hex(out, byte, 2);
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/hex.h"
 #include "base/text.h"
 #include "text/byte_level.h"
 #include "text/normalizer.h"
@@ -65,10 +66,7 @@ int fallback_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
   int value = 0;
   for (char c : token.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9'   ? c - '0'
-                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                             : -1;
+    const int digit = hex_digit(c);
     // "+5" is a number for the `tokenizers` library.
     if (digit < 0 && !(c == '+' && value == 0 && token[3] == '+' && token[4] != '+')) return -1;
     value = digit < 0 ? 0 : value * 16 + digit;

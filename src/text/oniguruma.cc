@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/fault.h"
+#include "base/hex.h"
 #include "base/text.h"
 
 namespace weft {
@@ -17,7 +18,6 @@ constexpr const char* kHex = "0-9A-Fa-f";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
 class Translator {
  public:
@@ -162,7 +162,7 @@ void Translator::quantifier(const std::string& text, bool braces) {
 
 std::string Translator::take_hex(size_t most) {
   std::string digits;
-  while (digits.size() < most && !at_end() && is_hex(rest_.front())) digits += take();
+  while (digits.size() < most && !at_end() && hex_digit(rest_.front()) >= 0) digits += take();
   return digits;
 }
 

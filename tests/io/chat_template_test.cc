@@ -98,6 +98,9 @@ TEST(ChatTemplate, AnErrorNamesTheLineAndTheConstruct) {
   EXPECT_EQ(fault("{{ 'a' + message.x }}"), "chat template: line 1: 'message' is undefined");
   EXPECT_EQ(fault("{{ strftime_now('%d') }}"),
             "chat template: line 1: the function 'strftime_now' is undefined");
+  EXPECT_EQ(fault("{{ '\\x\x11"
+                  "4' }}"),
+            "chat template: line 1: the escape '\\x' expects 2 hexadecimal digits of a character");
   EXPECT_EQ(fault("\xff"), "chat template: is not UTF-8");
   EXPECT_EQ(fault("{{ 1 }}", {{"user", "\xff"}}), "message 0: the content is not UTF-8");
 }
