@@ -13,15 +13,6 @@ namespace weft::jinja {
 
 namespace {
 
-// The last code point of a text that is not empty, which is removed.
-char32_t take_last(std::string_view& text) {
-  size_t begin = text.size() - 1;
-  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) --begin;
-  std::string_view last = text.substr(begin);
-  text = text.substr(0, begin);
-  return take_code_point(last);
-}
-
 bool has(std::string_view chars, char32_t point) {
   while (!chars.empty())
     if (take_code_point(chars) == point) return true;
@@ -46,7 +37,7 @@ std::string_view stripped(std::string_view text, Side side, std::optional<std::s
   }
   while (side != Side::left && !text.empty()) {
     std::string_view rest = text;
-    if (!goes(take_last(rest))) break;
+    if (!goes(take_last_code_point(rest))) break;
     text = rest;
   }
   return text;

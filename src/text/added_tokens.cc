@@ -10,19 +10,8 @@ namespace weft {
 
 namespace {
 
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
-
-// Where the last character of valid UTF-8 begins.
-size_t last_character(std::string_view text) {
-  size_t at = text.size() - 1;
-  while (at > 0 && continues(text[at])) --at;
-  return at;
-}
-
 bool ends_with_word(std::string_view text) {
-  if (text.empty()) return false;
-  std::string_view last = text.substr(last_character(text));
-  return is_word(take_code_point(last));
+  return !text.empty() && is_word(take_last_code_point(text));
 }
 
 bool starts_with_word(std::string_view text) {
@@ -31,10 +20,9 @@ bool starts_with_word(std::string_view text) {
 
 size_t without_spaces_at_end(std::string_view text, size_t least) {
   while (text.size() > least) {
-    const size_t at = last_character(text);
-    std::string_view last = text.substr(at);
-    if (!is_white_space(take_code_point(last))) break;
-    text = text.substr(0, at);
+    std::string_view rest = text;
+    if (!is_white_space(take_last_code_point(rest))) break;
+    text = rest;
   }
   return std::max(text.size(), least);
 }

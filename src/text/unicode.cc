@@ -119,6 +119,14 @@ char32_t take_code_point(std::string_view& text) {
   return point;
 }
 
+char32_t take_last_code_point(std::string_view& text) {
+  size_t begin = text.size() - 1;
+  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) --begin;
+  std::string_view last = text.substr(begin);
+  text = text.substr(0, begin);
+  return take_code_point(last);
+}
+
 void append_code_point(std::string& out, char32_t point) {
   const auto tail = [&](int shift) { return static_cast<char>(0x80 | (point >> shift & 0x3f)); };
   if (point < 0x80) {

@@ -8,8 +8,9 @@
 
 namespace weft {
 
-// The first code point of valid UTF-8, which is removed from `text`.
+// The first or last code point of valid UTF-8, which is removed from `text`.
 char32_t take_code_point(std::string_view& text);
+char32_t take_last_code_point(std::string_view& text);
 void append_code_point(std::string& out, char32_t point);
 size_t count_code_points(std::string_view text);
 
