@@ -139,7 +139,7 @@ func (r *Run) SaveTrace(path string) error {
 	})
 }
 
-// Profile returns a profile with the times that the run has recorded since Trace, in at least five steps. Only between steps.
+// Profile returns a profile with the times that the run has recorded since Trace, in at least five training steps. Only between steps.
 func (r *Run) Profile(profile *Profile) (*Profile, error) {
 	out := &Profile{}
 	err := r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {

@@ -1,6 +1,7 @@
 #include "runtime/calibrate.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "base/median.h"
@@ -13,6 +14,7 @@ namespace weft {
 
 namespace {
 
+constexpr Mode kMode = Mode::train;  // of the steps that count
 constexpr size_t kUncounted = 2;     // steps, in which memory is touched for the first time
 constexpr size_t kFewest = 2;        // steps between the starts of which the times are measured
 constexpr int kHalvings = 20;        // of the range of a value that is searched
@@ -24,33 +26,32 @@ struct Taken {
   double factor() const { return ran > 0 && expected > 0 ? ran / expected : 1; }
 };
 
+// The training steps of a trace.
 class Recorded {
  public:
-  explicit Recorded(const Plan& plan)
-      : plan_(plan), mode_(plan.main_mode()), ranks_(static_cast<size_t>(plan.config.ranks)) {}
-
-  void add(size_t rank, std::span<const TraceSpan> spans) {
-    for (const TraceSpan& span : spans) {
-      if (span.mode != mode_) continue;
-      auto [at, is_first] = begins_.try_emplace(span.step, span.time.begin);
-      if (!is_first) at->second = std::min(at->second, span.time.begin);
+  Recorded(const Plan& plan, const std::vector<std::vector<TraceSpan>>& spans)
+      : plan_(plan), ranks_(spans.size()) {
+    // A step without an update has the number of the next one that has an update.
+    each_span(spans, [this](size_t rank, const TraceSpan& span) {
+      if (job_of(rank, span).kind == JobKind::update) steps_[span.step].sequence = span.sequence;
+    });
+    each_span(spans, [this](size_t rank, const TraceSpan& span) {
+      const auto step = steps_.find(span.step);
+      if (step == steps_.end() || step->second.sequence != span.sequence) return;
+      step->second.begin = std::min(step->second.begin, span.time.begin);
       ranks_[rank][span.step].push_back(&span);
-    }
+    });
   }
 
   Status check() const {
-    if (begins_.size() > kUncounted + kFewest) return {};
+    if (step_times().size() >= kFewest) return {};
     return Status(Code::invalid,
-                  cat("the run has recorded ", begins_.size(), " steps of mode ", mode_name(mode_),
-                      ", expected ", kUncounted + kFewest + 1, " or more"));
+                  cat("the run has recorded ", steps_.size(), " training steps, expected ",
+                      kUncounted + kFewest + 1, " or more without other steps between them"));
   }
 
-  // From the begin of a step to that of the next one.
   double step_seconds() const {
-    std::vector<double> out;
-    auto before = std::next(begins_.begin(), kUncounted);
-    for (auto at = std::next(before); at != begins_.end(); before = at++)
-      out.push_back(static_cast<double>(at->second - before->second) * 1e-9);
+    std::vector<double> out = step_times();
     return median(std::span(out));
   }
 
@@ -58,10 +59,9 @@ class Recorded {
   double overhead() const {
     std::vector<double> out;
     for (size_t r = 0; r < ranks_.size(); ++r) {
-      const std::vector<Job>& jobs = plan_.mode(mode_).ranks[r].jobs;
       for (const auto& [step, spans] : ranks_[r])
         for (size_t i = 1; i < spans.size(); ++i)
-          if (const Job& job = jobs[static_cast<size_t>(spans[i]->job)];
+          if (const Job& job = job_of(r, *spans[i]);
               job.kind == JobKind::action && waits_for_nothing(r, job))
             out.push_back(static_cast<double>(spans[i]->time.begin - spans[i - 1]->time.end) *
                           1e-9);
@@ -73,7 +73,7 @@ class Recorded {
   std::map<std::pair<int32_t, Kind>, Taken> actions(const JobCosts& costs) const {
     std::map<std::pair<int32_t, Kind>, Taken> out;
     for (size_t r = 0; r < ranks_.size(); ++r) {
-      const RankProgram& program = plan_.mode(mode_).ranks[r];
+      const RankProgram& program = plan_.mode(kMode).ranks[r];
       std::map<int32_t, std::vector<double>> times, expected;  // per program
       each_counted(r, [&](const Job& job, double seconds) {
         if (job.kind != JobKind::action) return;
@@ -103,6 +103,34 @@ class Recorded {
   }
 
  private:
+  struct Step {
+    uint16_t sequence = 0;
+    int64_t begin = std::numeric_limits<int64_t>::max();  // of its first job on any rank
+  };
+
+  // Calls f(rank, span) for the spans of the mode.
+  template <typename F>
+  static void each_span(const std::vector<std::vector<TraceSpan>>& spans, const F& f) {
+    for (size_t r = 0; r < spans.size(); ++r)
+      for (const TraceSpan& span : spans[r])
+        if (span.mode == kMode) f(r, span);
+  }
+
+  const Job& job_of(size_t rank, const TraceSpan& span) const {
+    return plan_.mode(kMode).ranks[rank].jobs[static_cast<size_t>(span.job)];
+  }
+
+  // From the begin of a step to that of the next one, if no other step was between them.
+  std::vector<double> step_times() const {
+    std::vector<double> out;
+    if (steps_.size() <= kUncounted) return out;
+    auto before = std::next(steps_.begin(), kUncounted);
+    for (auto at = std::next(before); at != steps_.end(); before = at++)
+      if (at->second.sequence == static_cast<uint16_t>(before->second.sequence + 1))
+        out.push_back(static_cast<double>(at->second.begin - before->second.begin) * 1e-9);
+    return out;
+  }
+
   // In a segment of an asynchronous schedule, updates are actions.
   bool is_update(size_t rank, const Job& job) const {
     if (!plan_.asynchronous()) return job.kind == JobKind::update || job.kind == JobKind::reduce;
@@ -112,24 +140,23 @@ class Recorded {
   // Whether no message has to arrive before it.
   bool waits_for_nothing(size_t rank, const Job& job) const {
     const std::vector<int32_t>& waits = action_of(rank, job).waits;
-    const std::vector<Edge>& edges = plan_.mode(mode_).edges;
+    const std::vector<Edge>& edges = plan_.mode(kMode).edges;
     return std::all_of(waits.begin(), waits.end(), [&edges](int32_t edge) {
       return edges[static_cast<size_t>(edge)].kind == EdgeKind::feed;
     });
   }
 
   const ActionProgram& action_of(size_t rank, const Job& job) const {
-    return plan_.mode(mode_).ranks[rank].programs[static_cast<size_t>(job.program)];
+    return plan_.mode(kMode).ranks[rank].programs[static_cast<size_t>(job.program)];
   }
 
   template <typename Visit>
   void each_counted(size_t rank, Visit&& visit) const {
-    const std::vector<Job>& jobs = plan_.mode(mode_).ranks[rank].jobs;
-    const uint64_t first = std::next(begins_.begin(), kUncounted)->first;
+    const uint64_t first = std::next(steps_.begin(), kUncounted)->first;
     for (const auto& [step, spans] : ranks_[rank])
       for (const TraceSpan* span : spans) {
         if (step < first) continue;
-        const Job& job = jobs[static_cast<size_t>(span->job)];
+        const Job& job = job_of(rank, *span);
         const double seconds = static_cast<double>(span->time.end - span->time.begin) * 1e-9;
         // Jobs that ran at once share the time of the first.
         for (int32_t i = 0; i < job.together; ++i) visit(job, seconds / job.together);
@@ -137,8 +164,7 @@ class Recorded {
   }
 
   const Plan& plan_;
-  const Mode mode_;
-  std::map<uint64_t, int64_t> begins_;  // per step: the first begin of a job on any rank
+  std::map<uint64_t, Step> steps_;                                        // by number
   std::vector<std::map<uint64_t, std::vector<const TraceSpan*>>> ranks_;  // per rank and step
 };
 
@@ -222,16 +248,13 @@ Status fit(const Plan& plan, double step, Profile& profile) {
 Result<Profile> calibrate(Run& run, const Profile& profile) {
   const Plan& plan = run.plan();
   std::vector<std::vector<TraceSpan>> spans(static_cast<size_t>(plan.config.ranks));
-  Recorded recorded(plan);
-  for (size_t r = 0; r < spans.size(); ++r) {
-    WEFT_TRY(run.spans(static_cast<int32_t>(r), spans[r]));
-    recorded.add(r, spans[r]);
-  }
+  for (size_t r = 0; r < spans.size(); ++r) WEFT_TRY(run.spans(static_cast<int32_t>(r), spans[r]));
+  const Recorded recorded(plan, spans);
   WEFT_TRY(recorded.check());
   Profile out = profile;
   out.memory_speed = kMemorySpeed;
   WEFT_TRY_ASSIGN(std::shared_ptr<Plan> as_before, timed(plan, out));
-  const JobCosts costs(*as_before, plan.main_mode(), as_before->config.times, {});
+  const JobCosts costs(*as_before, kMode, as_before->config.times, {});
   scale(plan, recorded.actions(costs), out);
   const Taken updates = recorded.updates(costs);
   out.memory_speed = updates.ran > 0 ? kMemorySpeed / updates.factor() : profile.memory_speed;

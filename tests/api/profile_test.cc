@@ -317,14 +317,16 @@ class RunProfileTest : public ProfileTest {
   }
 
   // Makes steps that are recorded.
-  static void steps(weft_run* run, int count, int64_t samples = 8) {
+  static void steps(weft_run* run, int count, int64_t samples = 8,
+                    std::vector<weft_step_mode> modes = {WEFT_TRAIN}) {
     Error err;
     ASSERT_EQ(weft_run_trace(run, 10000, &err), WEFT_OK) << err.text;
     const TensorPtr x = zeros({samples, 6}), y = zeros({samples, 3});
     weft_tensor* inputs[] = {x.get(), y.get()};
     for (int i = 0; i < count; ++i)
-      ASSERT_EQ(weft_run_step(run, inputs, 2, WEFT_TRAIN, nullptr, 0, nullptr, &err), WEFT_OK)
-          << err.text;
+      for (const weft_step_mode mode : modes)
+        ASSERT_EQ(weft_run_step(run, inputs, 2, mode, nullptr, 0, nullptr, &err), WEFT_OK)
+            << err.text;
   }
 
   static weft_node_times times_of(const ProfilePtr& profile, const char* name) {
@@ -443,10 +445,15 @@ TEST_F(RunProfileTest, IsRefusedWithoutRecordedSteps) {
   weft_profile* out = nullptr;
   Error err;
   expect_error(weft_run_profile(run, profile_.get(), &out, &err), err, WEFT_EINVAL,
-               {"has recorded 0 steps", "expected 5 or more"});
+               {"has recorded 0 training steps", "expected 5 or more"});
   steps(run, 4);
   expect_error(weft_run_profile(run, profile_.get(), &out, &err), err, WEFT_EINVAL,
-               {"has recorded 4 steps"});
+               {"has recorded 4 training steps"});
+  for (const weft_step_mode other : {WEFT_NO_UPDATE, WEFT_EVAL}) {
+    steps(run, 5, 8, {other, WEFT_TRAIN});
+    expect_error(weft_run_profile(run, profile_.get(), &out, &err), err, WEFT_EINVAL,
+                 {"has recorded 5 training steps", "without other steps between them"});
+  }
   steps(run, 5);
   const ProfilePtr other = measure(model_, 3);
   expect_error(weft_run_profile(run, other.get(), &out, &err), err, WEFT_EINVAL,

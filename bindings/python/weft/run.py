@@ -470,7 +470,7 @@ class Run(Polled):
         self._call(_raw.weft_run_save_trace, encode(path))
 
     def profile(self, profile: Profile) -> Profile:
-        """A profile with the times that the run has recorded since record(), in at least five steps."""
+        """A profile with the times that the run has recorded since record(), in at least five training steps."""
         out = ctypes.c_void_p()
         self._call(_raw.weft_run_profile, profile._ptr, ctypes.byref(out))
         return Profile._of(out)
