@@ -104,10 +104,13 @@ weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_er
     weft_save_config c;
     WEFT_TRY(read_config(config, "weft_save_config", c));
     WEFT_TRY_ASSIGN(SaveRequest request, save_request(c));
-    if (c.flags == 0) return run->run->save(std::move(request));
-    if (c.flags != WEFT_SAVE_QUEUE)
+    if (c.flags != 0 && c.flags != WEFT_SAVE_QUEUE)
       return Status(Code::invalid,
                     cat("weft_save_config.flags is ", c.flags, ", expected 0 or WEFT_SAVE_QUEUE"));
+    if (c.flags == 0) {
+      WEFT_TRY(require_settled(*run));
+      return run->run->save(std::move(request));
+    }
     WEFT_TRY(require_no_generator(run));
     return run->run->submit_save(std::move(request), c.tag);
   });

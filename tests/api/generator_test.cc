@@ -387,6 +387,21 @@ TEST(Generator, ASequenceThatIsNotFiniteDoesNotEndOthers) {
     }
 }
 
+TEST(Generator, CallsForTheTimeBetweenStepsNameIt) {
+  const RunPtr run = new_run(1);
+  const GeneratorPtr generator = new_generator(run);
+  add(generator, text(0, 15), config_of(0));
+  weft_token token;
+  ASSERT_TRUE(poll(generator, token));  // of a step whose end has not been polled
+  Error err;
+  char hash[33];
+  weft_save_config save = defaults(weft_save_config_init);
+  save.directory = "/nowhere";
+  const char* const busy = "a generator uses the run";
+  expect_error(weft_run_digest(run.get(), hash, &err), err, WEFT_ESTATE, {busy});
+  expect_error(weft_run_save(run.get(), &save, &err), err, WEFT_ESTATE, {busy});
+}
+
 TEST(Generator, RefusesByName) {
   Error err;
   weft_generator* out = nullptr;
