@@ -340,7 +340,7 @@ Status ask_ranks(Run& run, uint32_t type, const rpc::Request& request, std::vect
   Status status;
   size_t asked = 0;
   while (status.ok() && asked < slots.size()) {
-    status = run.requests()->ask(slots[asked]);
+    status = attempt([&] { return run.requests()->ask(slots[asked]); });
     if (status.ok()) ++asked;
   }
   for (; asked > 0; --asked) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
@@ -245,6 +246,65 @@ TEST_F(Generating, AnyAllocationMayFail) {
   for (failed = true; failed && !HasFailure(); ++n)
     EXPECT_EQ(generate(n, failed), tokens) << "allocation " << n;
   EXPECT_GT(n, 20);
+}
+
+// Rank 0 of a mesh, and two ranks that serve.
+class Trio {
+ public:
+  explicit Trio(const PlanPtr& plan) {
+    weft_mesh* mesh = nullptr;
+    EXPECT_EQ(weft_mesh_listen(nullptr, &mesh, nullptr), WEFT_OK);
+    mesh_.reset(mesh);
+    for (std::thread& other : others_) other = std::thread([this] { serve(); });
+    weft_run* run = nullptr;
+    EXPECT_EQ(weft_run_start(plan.get(), mesh, nullptr, &run, nullptr), WEFT_OK);
+    run_.reset(run);
+  }
+  ~Trio() {
+    run_.reset();
+    for (std::thread& other : others_) other.join();
+  }
+  weft_run* run() const { return run_.get(); }
+
+ private:
+  void serve() {
+    weft_mesh_config config = defaults(weft_mesh_config_init);
+    config.endpoint = weft_mesh_endpoint(mesh_.get());
+    weft_mesh* mesh = nullptr;
+    EXPECT_EQ(weft_mesh_join(&config, &mesh, nullptr), WEFT_OK);
+    (void)weft_run_serve(mesh, nullptr, nullptr, nullptr, nullptr);
+    weft_mesh_free(mesh);
+  }
+
+  MeshPtr mesh_;
+  RunPtr run_;
+  std::array<std::thread, 2> others_;
+};
+
+// Requests that ranks have not answered when an allocation fails are not mistaken for later ones.
+TEST(Loading, AnyAllocationMayFail) {
+  const PlanPtr plan = new_plan(small_model(), plan_config(3));
+  char directory[] = "/tmp/weft-memory-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  auto trio = std::make_unique<Trio>(plan);
+  weft_save_config save = defaults(weft_save_config_init);
+  save.directory = directory;
+  Error err;
+  ASSERT_EQ(weft_run_save(trio->run(), &save, &err), WEFT_OK) << err.text;
+  int64_t n = 0;
+  for (bool failed = true; failed && !HasFailure(); n += 2) {
+    const CheckpointPtr checkpoint = open_checkpoint(directory);
+    memory::fail(n, 1);
+    const weft_status loaded = weft_run_load(trio->run(), checkpoint.get(), WEFT_LOAD_ALL, &err);
+    failed = memory::stop_failing();
+    EXPECT_TRUE(loaded == WEFT_OK || loaded == WEFT_ENOMEM)
+        << "allocation " << n << ": " << err.text;
+    weft_failure failure = sized<weft_failure>();
+    if (weft_run_failure(trio->run(), &failure) == 1) trio = std::make_unique<Trio>(plan);
+  }
+  EXPECT_GT(n, 100);
+  trio.reset();
+  fs::remove_all(directory);
 }
 
 TEST_P(AnyDriver, StepsLeaveNoMemoryBehind) {
