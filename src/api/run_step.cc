@@ -1,10 +1,8 @@
-// Runs in one call: a step, and an export of the parameters.
+// A step in one call.
 #include <cstring>
 #include <span>
 
 #include "api/run_handle.h"
-#include "io/checkpoint_names.h"
-#include "io/safetensors.h"
 
 using namespace weft;
 using namespace weft::api;
@@ -97,27 +95,5 @@ weft_status weft_run_step(weft_run* run, weft_tensor* const* inputs, uint32_t n_
     WEFT_TRY(require_no_generator(run));
     WEFT_TRY(submit_step(*run, {inputs, n_inputs}, mode, 0, {}));
     return wait_for_step(*run, out, loss);
-  });
-}
-
-weft_status weft_run_export(weft_run* run, const char* path, weft_error* err) {
-  return guard_run(run, err, [&]() -> Status {
-    WEFT_TRY(require_run(run));
-    WEFT_TRY(require(path, "path"));
-    WEFT_TRY(require_settled(*run));
-    WEFT_TRY(check_outside_checkpoints(path));
-    const Model& model = *run->run->plan().whole;
-    std::vector<TensorSpec> specs;
-    for (const Param& p : model.params()) specs.push_back({p.name, {DType::f32, p.shape}});
-    WEFT_TRY_ASSIGN(SafetensorsWriter writer,
-                    SafetensorsWriter::create(path, specs, {{"format", "pt"}}));
-    std::vector<float> values;
-    for (const SafetensorsEntry& entry : writer.order()) {
-      const ParamId id = model.find_param(entry.name);
-      values.resize(static_cast<size_t>(model.param(id).shape.elements()));
-      WEFT_TRY(run->run->read(id, Part::value, values));
-      WEFT_TRY(writer.write(entry.name, std::as_bytes(std::span(values))));
-    }
-    return writer.finish().status();
   });
 }
