@@ -18,6 +18,7 @@ class CachePlaces {
   CachePlaces(int32_t replicas, int32_t each);
 
   bool empty() const { return free_.empty(); }
+  size_t size() const { return free_.size(); }  // free places
   // A place for these tokens, and how many of them it has already, without the last one. Prefers
   // the place that has the most of them, then the replica with the most free places. Tokens that
   // were computed with other weights do not count. Not if empty().

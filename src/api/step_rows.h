@@ -1,0 +1,80 @@
+// The rows of the steps of a generator: which tokens of its sequences the run computes next.
+//
+// All tokens of a long beginning except the last one only fill the cache: their steps have no
+// logits. While sequences have such tokens, these steps take turns with steps for next tokens.
+//
+// If the sequences are more than fit into a short micro-batch, they form groups, one in each, and a
+// step has several rounds of them: the next tokens of a group are chosen when its logits have
+// arrived, while other ranks compute those of other groups.
+//
+// Replicas have caches of their own. Each sequence belongs to one, and its rows are in
+// micro-batches of that replica.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "api/cache_places.h"
+#include "plan/plan.h"
+#include "weft.h"
+
+namespace weft::api {
+
+struct Sequence {
+  uint64_t id;
+  CachePlace place;
+  weft_sequence_config config;
+  std::vector<int32_t> tokens, stops;
+  size_t begun;       // number of tokens at the start
+  size_t cached = 0;  // tokens
+  uint64_t weights;   // weft_run::weights_written when it joined
+  size_t waiting() const { return tokens.size() - cached; }
+};
+using Sequences = std::vector<std::unique_ptr<Sequence>>;
+
+// A token of a sequence, or padding.
+struct Row {
+  int32_t token = 0, position = 0, place = -1;
+  uint64_t sequence = 0;  // that gets the logits of the row; 0: none
+};
+
+class StepRows {
+ public:
+  // `context`: positions of a sequence in the cache.
+  StepRows(const Plan& plan, size_t context);
+
+  // The rows with which the next step begins, and their number at its end. Chosen tokens count as
+  // cached.
+  void choose(const Sequences& sequences);
+  // More rows of the step, a micro-batch of them at a time, if sequences wait for them.
+  void choose_more(const Sequences& sequences);
+  // The rest of the step is padding.
+  void pad() { rows_.resize(step_rows_); }
+  // The cache does not have the tokens of a step that was not submitted.
+  void give_back(const Sequences& sequences) const;
+
+  std::span<const Row> chosen() const { return rows_; }
+  size_t size() const { return step_rows_; }     // when all are chosen
+  bool fills() const { return fill_; }           // the step has no logits
+  bool is_short() const { return small_only_; }  // it has short micro-batches only
+  size_t per_micro_batch() const { return small_only_ ? small_ : full_; }
+
+ private:
+  void add_rows(Sequence& sequence, size_t count, size_t most);
+  void choose_next(const Sequences& sequences, size_t most);
+  void choose_beginnings(const Sequences& sequences, size_t most, size_t left);
+  void join_replicas(const Sequences& sequences);
+  size_t rounds(const Sequences& sequences, size_t groups) const;
+
+  const size_t context_;
+  const size_t full_, small_, micro_batches_;  // rows of micro-batches, and those of a replica
+  const bool can_fill_;                        // the run makes steps without logits
+  std::vector<std::vector<Row>> chosen_;       // per replica
+  std::vector<Row> rows_;                      // of the step, as far as they are chosen
+  bool fill_ = false;                          // see fills(); until choose(): of the step before
+  bool small_only_ = false;
+  size_t step_rows_ = 0;
+};
+
+}  // namespace weft::api
