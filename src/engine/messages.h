@@ -16,8 +16,8 @@ struct JobTime {
 };
 
 // A rank's actions of one step: from its first forward to its last action, and how much of that was
-// spent in kernels. The controller converts them to its own clock: the times at which
-// the first and the last message of a step were sent and received give the offset.
+// spent in kernels. The process of rank 0 converts them to its own clock: the times at which the
+// first and the last message of a step were sent and received give the offset.
 struct RankTimes {
   int64_t begin = 0, end = 0, busy = 0;
   // When the rank received the begin of the step, and sent its end; 0 if all ranks share a clock.
