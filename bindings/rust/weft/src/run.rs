@@ -405,7 +405,7 @@ impl Run {
         attempt(|err| unsafe { sys::weft_run_save_trace(self.raw(), path.as_ptr(), err) }).map(drop)
     }
 
-    /// A profile with the times that this run has recorded since [`Run::trace`], in at least five steps. Only between steps.
+    /// A profile with the times that this run has recorded since [`Run::trace`], in at least five training steps. Only between steps.
     pub fn profile(&mut self, profile: &Profile) -> Result<Profile> {
         let mut raw = null_mut();
         attempt(|err| unsafe { sys::weft_run_profile(self.raw(), profile.raw(), &mut raw, err) })?;
