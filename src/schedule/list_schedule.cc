@@ -10,6 +10,8 @@
 //   - if the next F or I would exceed the cap without it;
 //   - if it fits into the wait for the next arrival;
 //   - if it does not quite fit, but the wait is longer than the patience of this try, a share of W.
+// On the last rank, each I directly follows its F: a W before F delays I no more than one between
+// them, and then nothing is recomputed there (lowering/recompute.h).
 // Several warm-ups and patiences are tried, as in the scheduler of the zero-bubble authors. The one
 // with the shortest makespan is used, because a step ends when all ranks have ended. zb-h1 and
 // zb-h2 are among those tried. Of equal ones, the one that needs the least memory is used; to find
@@ -17,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 
@@ -108,11 +111,15 @@ struct RankTime {
     i_to_w = std::max(i_to_w, i - w);
   }
 
-  // The maximum that the rank holds if it runs such an action next.
-  double most_with(Kind kind, const Costs& costs, const Cost& cost) const {
+  // The maximum that the rank holds if it runs such actions next.
+  double most_with(std::initializer_list<Kind> kinds, const Costs& costs, const Cost& cost) const {
     RankTime next = *this;
-    next.count(kind);
-    return next.most(costs, cost, next.held(cost));
+    double at_once = 0;
+    for (const Kind kind : kinds) {
+      next.count(kind);
+      at_once = std::max(at_once, next.held(cost));
+    }
+    return next.most(costs, cost, at_once);
   }
   double most(const Costs& costs, const Cost& cost, double at_once) const {
     if (!costs.own_slots) return cost.fixed + at_once;
@@ -226,21 +233,32 @@ class Lister {
  private:
   std::optional<Kind> step(size_t r) {
     const RankTime& rank = clock_.ranks()[r];
-    const Cost& cost = costs_.ranks[r];
     if (rank.i == schedule_.micro_batches) return {};
     const bool forward = rank.f < schedule_.micro_batches && rank.f < try_.warm_up[r] + rank.i;
     const Kind kind = forward ? Kind::F : Kind::I;
     const double there = clock_.arrival(r, kind);
     if (there < 0) return {};
-    while (costs_.cap > 0 && due(rank) && !costs_.fits(rank.most_with(kind, costs_, cost)))
+    if (r + 1 < costs_.ranks.size()) {
+      put_due(r, {kind}, there);
+    } else if (forward) {
+      put_due(r, {Kind::F, Kind::I}, there);
+    }
+    put(r, kind, there);
+    return kind;
+  }
+
+  // Those W that run before the next F or I, or before the next F and its I.
+  void put_due(size_t r, std::initializer_list<Kind> next, double there) {
+    const RankTime& rank = clock_.ranks()[r];
+    const Cost& cost = costs_.ranks[r];
+    while (costs_.cap > 0 && due(rank) && !costs_.fits(rank.most_with(next, costs_, cost)))
       put(r, Kind::W, 0);
     while (due(rank) && rank.now + cost.weight <= there + kRounding * there) put(r, Kind::W, 0);
-    const bool late_is_fine = forward || rank.i + try_.punctual < schedule_.micro_batches;
+    const bool late_is_fine =
+        *next.begin() == Kind::F || rank.i + try_.punctual < schedule_.micro_batches;
     if (due(rank) && late_is_fine &&
         there - rank.now > try_.patience * cost.weight + kRounding * there)
       put(r, Kind::W, 0);
-    put(r, kind, there);
-    return kind;
   }
 
   static bool due(const RankTime& rank) { return rank.w < rank.i; }

@@ -132,6 +132,26 @@ TEST(ZbAuto, NeverWorseThanZbH1AndUnderTheCap) {
   EXPECT_GT(capped, 300);
 }
 
+// So that recompute "stage" has nothing to compute again there: the costs do not include that.
+TEST(ZbAuto, LastRankRunsEachInputGradientDirectlyAfterItsForward) {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    Dice dice(seed);
+    const int32_t p = dice.from_to(1, 8), m = dice.from_to(1, 20);
+    ScheduleCosts costs = random_costs(p, dice);
+    if (dice.below(2)) costs.cap = 20. / 7 * dice.from_to(2, 2 * p);
+    SCOPED_TRACE(cat("seed ", seed, " p ", p, " m ", m, " cap ", costs.cap));
+    const Result<Schedule> made = make_auto(p, m, costs);
+    ASSERT_TRUE(made.ok()) << made.status().text();
+    const std::vector<Action>& row = made.value().rows.back();
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (row[i].kind != Kind::F) continue;
+      ASSERT_LT(i + 1, row.size());
+      ASSERT_EQ(row[i + 1].kind, Kind::I) << made.value().text();
+      ASSERT_EQ(row[i + 1].micro_batch, row[i].micro_batch);
+    }
+  }
+}
+
 // As in a plan, where what I frees of a micro-batch is in another slot than what stays until W.
 TEST(ZbAuto, SlotsOfEachKindKeepTheCap) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
