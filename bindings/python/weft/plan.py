@@ -102,7 +102,7 @@ class Plan(Object):
         return out
 
     def settings(self) -> Dict[str, Any]:
-        """Options of Plan() that make the same plan."""
+        """Options of Plan() that make the same plan, if no link had a latency."""
         config, pointer = _raw.weft_plan_config(ctypes.sizeof(_raw.weft_plan_config)), self._ptr
         check(lambda out, _: _raw.weft_plan_settings(pointer, out), ctypes.byref(config))
         out = options_of(config)

@@ -132,7 +132,8 @@ impl Plan {
         attempt(|err| unsafe { sys::weft_plan_save(self.raw(), path.as_ptr(), err) }).map(drop)
     }
 
-    /// A configuration that makes the same plan for the same model. It has the cuts, and not the profile, speeds, links and cluster.
+    /// A configuration that makes the same plan for the same model, if no link had a latency. It has the cuts, and not the profile, speeds, links
+    /// and cluster.
     /// A setting replaces that of the plan: `groups([])` removes the groups.
     pub fn settings(&self) -> Result<PlanBuilder<'_>> {
         let raw = unsafe { filled(|out| sys::weft_plan_settings(self.raw(), out))? };
