@@ -195,8 +195,8 @@ std::vector<double> excess_of(const Schedule& order, int32_t shares,
   return out;
 }
 
-// The training schedule. If it depends on measured costs, machines or limits, its rows are stored,
-// because other ranks do not have these.
+// The training schedule. If it is made from costs, its rows are stored: other ranks do not have all
+// that it depends on.
 Status choose_order(Outline& out, const ScheduleChoice& choice, const PlanConfig& all) {
   PlanConfig& config = out.plan.config;
   const Model& model = *out.plan.whole;
@@ -220,9 +220,7 @@ Status choose_order(Outline& out, const ScheduleChoice& choice, const PlanConfig
     };
   WEFT_TRY_ASSIGN(out.train, make_schedule(choice, config, costs));
   if (config.slack == 0) config.slack = slack_for(times, out.train.rank_of_stage, config);
-  if (made_from_costs(choice) &&
-      (!config.times.empty() || config.machines.any() || config.memory_limit > 0))
-    config.schedule_text = out.train.text();
+  if (made_from_costs(choice)) config.schedule_text = out.train.text();
   if (!chooses) return {};
   costs.cap = 0;
   out.costs = std::move(costs);

@@ -32,20 +32,37 @@ void keep_faster(Made& best, Made next) {
 }
 
 // Recompute "auto" drops activations of stages that are cut by time, for one limit of all ranks.
-// Cuts by bytes without recompute can give a faster plan, and those of other settings a plan where
-// it finds none.
-Made plan_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+// Cuts by bytes, with no recompute or with all of it, can give a faster plan. Other settings can
+// give a plan where it finds none.
+Made plan_with_order(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   Made best = plan_within(model, config);
   if (config.recompute != "auto" || !is_limited(config)) return best;
   if (!best.ok() && best.status().code() != Code::invalid) return best;
+  std::vector<const char*> others = {"none", "stage"};
+  if (!best.ok()) others.insert(others.end(), {"every:1", "every:2"});
   PlanConfig other = config;
-  other.recompute = "none";
-  // Of given cuts, every rank must make the same plan, also without the times.
-  if (!best.ok() || cuts_by_bytes(other)) keep_faster(best, plan_within(model, other));
-  if (best.ok()) return best;
-  for (const char* recompute : {"stage", "every:1", "every:2"}) {
+  for (const char* recompute : others) {
     other.recompute = recompute;
-    keep_faster(best, plan_within(model, other));
+    // Of given cuts, every rank must make the same plan, also without the times.
+    if (!best.ok() || cuts_by_bytes(other)) keep_faster(best, plan_within(model, other));
+  }
+  return best;
+}
+
+// The costs that zb-auto is made from do not contain the times of messages and of packing, nor the
+// shares of ranks that share a stage. The plans of zb-h1 and zb-h2 can therefore be faster.
+Made plan_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+  Made best = plan_with_order(model, config);
+  if (!config.schedule_text.empty() || !is_from_costs(config.schedule) ||
+      !makes(*model, config, Mode::train) || (!best.ok() && best.status().code() != Code::invalid))
+    return best;
+  const PlanConfig pipeline = pipeline_config(config);
+  for (const auto make : {make_zb_h1, make_zb_h2}) {
+    PlanConfig written = config;
+    WEFT_TRY_ASSIGN(const Schedule rows,
+                    make({.ranks = pipeline.ranks, .micro_batches = pipeline.micro_batches}));
+    written.schedule_text = rows.text();
+    keep_faster(best, plan_with_order(model, written));
   }
   return best;
 }

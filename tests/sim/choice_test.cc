@@ -302,9 +302,9 @@ class ZbAutoPlanned : public testing::TestWithParam<const char*> {
  public:
   Result<Prediction> plan_of(const char* schedule, int64_t limit, SplitBy split,
                              const char* recompute = "none") {
-    PlanConfig config;
+    PlanConfig config = given;
     config.schedule = schedule;
-    config.ranks = 4;
+    config.ranks = 4 * config.shard_ranks;
     config.micro_batches = 12;
     config.micro_batch_size = std::string_view(GetParam()).starts_with("mlp") ? 256 : 4;
     config.split = split;
@@ -317,6 +317,8 @@ class ZbAutoPlanned : public testing::TestWithParam<const char*> {
               limit > 0 ? limit : INT64_MAX);
     return predict(plan, nullptr, false);
   }
+
+  PlanConfig given;
 
  private:
   std::shared_ptr<const Model> model_ = make_preset(GetParam(), {.seq_len = 0}).value().model;
@@ -375,6 +377,27 @@ TEST_P(ZbAutoPlanned, WorksWithLessThanZbH1) {
       EXPECT_GE(made.value().seconds * kSame, before);
       before = made.value().seconds;
       EXPECT_TRUE(plan_of("zb-auto", limit, split, "auto").ok());
+    }
+  }
+}
+
+// Its costs contain neither the times of messages nor the shares of ranks that share a stage.
+TEST_P(ZbAutoPlanned, IsNotSlowerThanZbH1AndZbH2WhereItsCostsLackTimes) {
+  for (const int32_t tensor : {1, 2}) {
+    given.tensor = given.shard_ranks = tensor;
+    for (const double bandwidth : {1e7, 1e9}) {
+      given.machines.bandwidth = bandwidth;
+      for (const char* schedule : {"zb-h1", "zb-h2"}) {
+        const auto free = plan_of(schedule, 0, SplitBy::cost);
+        ASSERT_TRUE(free.ok()) << free.status().text();
+        for (const int64_t limit : {int64_t{0}, free.value().peak_bytes()}) {
+          SCOPED_TRACE(cat(schedule, " tensor ", tensor, " bandwidth ", bandwidth, " ", limit));
+          const auto fixed = plan_of(schedule, limit, SplitBy::cost),
+                     made = plan_of("zb-auto", limit, SplitBy::cost);
+          ASSERT_TRUE(fixed.ok() && made.ok()) << made.status().text();
+          EXPECT_LE(made.value().seconds, fixed.value().seconds);
+        }
+      }
     }
   }
 }
