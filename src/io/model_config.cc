@@ -109,7 +109,8 @@ Result<std::string> print_model_config(std::string_view model, const ConfigFacts
     const auto value = preset_value(keys, fixed.key);
     if (value.ok() && value.value() != fixed.value)
       return Status(Code::unsupported, cat("key ", fixed.key, " is ", value.value(), ", expected ",
-                                           fixed.value, " for '", a->type, "' of Transformers"));
+                                           *fixed.value ? fixed.value : "none", " for '", a->type,
+                                           "' of Transformers"));
   }
   std::string out = cat("{\n  \"architectures\": [\"", a->loader, "\"]");
   const auto add = [&](const char* field, std::string_view value) {

@@ -91,10 +91,11 @@ class Pretrained(Case):
         done = run("train", "mlp:layers=2,width=4", "--steps", 1, "--checkpoint", self.path("mlp"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.fails(3, "Transformers has no architecture for model 'mlp'", "export", self.path("mlp"), self.path("out/"))
-        done = run("train", "llama:blocks=1,width=8,heads=2,key_heads=1,head_size=4,inner=8,vocabulary=9,context=4,bias=1", *STEPS,
-                   "--checkpoint", self.path("biased"))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.fails(3, "key bias is 1, expected 0 for 'llama' of Transformers", "export", self.path("biased"), self.path("out/"))
+        for key, found, expected in ("bias", 1, 0), ("window", 2, "none"):
+            done = run("train", f"llama:blocks=1,width=8,heads=2,key_heads=1,head_size=4,inner=8,vocabulary=9,context=4,{key}={found}", *STEPS,
+                       "--checkpoint", self.path(key))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.fails(3, f"key {key} is {found}, expected {expected} for 'llama' of Transformers", "export", self.path(key), self.path("out/"))
         shutil.copytree(HERE, self.path("bert"))
         with open(self.path("bert/config.json"), "w", encoding="utf-8") as file:
             json.dump({"model_type": "bert"}, file)
