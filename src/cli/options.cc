@@ -277,6 +277,9 @@ void forget_options(const StoredOptions& settings, const std::string& stored, Pl
     if (!given("segment") && !info.asynchronous) plan.segment = defaults.segment;
     if (!given("vertical-sync") && !info.asynchronous) plan.vertical_sync = defaults.vertical_sync;
     if (!given("stage-replicas") && !info.asynchronous) plan.stage_replicas.clear();
+    if (!given("shard") && info.asynchronous) plan.shard = defaults.shard;
+    if (!given("gradient-groups") && info.asynchronous)
+      plan.gradient_groups = defaults.gradient_groups;
   }
   const bool same_ranks = !given("mesh") && plan.ranks == ranks_of(plan.stage_replicas);
   if (other_ranks && !same_ranks && !given("stage-replicas")) plan.stage_replicas.clear();

@@ -160,6 +160,11 @@ class Train(Case):
         # What has another meaning does not.
         self.train("--resume", self.path("d"), "--schedule", "interleaved", "--ranks", 2, "--steps", 3, "--in-process")
         self.assertEqual(lines(run("inspect", self.path("d"), "--json").stdout)[0]["options"]["group"], "0")
+        # One replica has nothing to divide.
+        self.train(model, *TINY_STEP, "--mesh", "data=2,stage=2", "--shard", "parameters", "--steps", 1, "--checkpoint", self.path("e"))
+        for schedule in "pipedream-2bw", "pipedream":
+            self.train("--resume", self.path("e", "step-00000001"), "--mesh", "stage=2", "--schedule", schedule, "--steps", 2, "--in-process",
+                       "--checkpoint", self.path(schedule))
         # What is given has to have a meaning, still.
         self.fails(3, "segment is 4, expected 0", "train", "--resume", self.path("a"), "--schedule", "1f1b", "--segment", 4, "--steps", 10)
 
