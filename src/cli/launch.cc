@@ -54,6 +54,20 @@ Outcome check_restarts(const LaunchOptions& o) {
   return {};
 }
 
+std::string text_of(const weft_failure& failure) {
+  std::string text(weft_failure_text(&failure, nullptr, 0), '\0');
+  weft_failure_text(&failure, text.data(), text.size());
+  text.pop_back();  // the NUL
+  return text;
+}
+
+std::string end_of(int status) {
+  if (WIFSIGNALED(status)) return "killed by signal " + std::to_string(WTERMSIG(status));
+  return "exited with status " + std::to_string(WEXITSTATUS(status));
+}
+
+}  // namespace
+
 Outcome check_launch(const LaunchOptions& o) {
   const auto number = [](uint32_t n) { return std::to_string(n); };
   if (o.external >= o.ranks && o.external > 0)
@@ -88,20 +102,6 @@ Outcome check_launch(const LaunchOptions& o) {
             "for example: --listen tcp://192.0.2.1:5555"};
   return {};
 }
-
-std::string text_of(const weft_failure& failure) {
-  std::string text(weft_failure_text(&failure, nullptr, 0), '\0');
-  weft_failure_text(&failure, text.data(), text.size());
-  text.pop_back();  // the NUL
-  return text;
-}
-
-std::string end_of(int status) {
-  if (WIFSIGNALED(status)) return "killed by signal " + std::to_string(WTERMSIG(status));
-  return "exited with status " + std::to_string(WEXITSTATUS(status));
-}
-
-}  // namespace
 
 std::string check_endpoint(const std::string& text) {
   const size_t colon = text.rfind(':');
@@ -199,7 +199,6 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   weft_run_config config = defaults(weft_run_config_init);
   config.threads = options.threads;
   if (options.verbose) log_to_stderr(config, options.command);
-  CLI_TRY(check_launch(options));
   if (options.in_process || options.threads == 0 ||
       (options.ranks == 1 && options.listen.empty())) {
     CLI_CALL(weft_run_start(plan, nullptr, &config, Out(out), &err));

@@ -66,7 +66,7 @@ Outcome serve_launched(const LaunchOptions& o, const std::string& weights) {
 
 Outcome set_ranks(LaunchOptions& o, uint32_t ranks) {
   o.ranks = ranks;
-  if (o.launcher.empty()) return {};
+  if (o.launcher.empty()) return check_launch(o);
   CLI_TRY(check_ranks(o.place, ranks));
   if (!o.place.ranks && ranks == 1)
     return {kUsage, o.place.rank_from + " is set, but the number of ranks is not known",
@@ -74,7 +74,7 @@ Outcome set_ranks(LaunchOptions& o, uint32_t ranks) {
   o.external = ranks - 1;
   if (o.external && o.listen.empty())
     o.listen = listening_point(o.place, o.join_file.empty() ? o.place.port : 0);
-  return {};
+  return check_launch(o);
 }
 
 Outcome settle_ranks(const StoredOptions& settings, PlanOptions& plan, LaunchOptions& o) {

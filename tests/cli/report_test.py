@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import unittest
 
-from weft import Case, TINY, TINY_STEP, lines, run
+from weft import Case, DRAWN, TINY, TINY_STEP, lines, run
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PLAN = [TINY, "--ranks", 2, "--micro-batches", 4, "--micro-batch-size", 2, "--schedule", "gpipe"]
@@ -37,6 +37,15 @@ class Logs(Case):
         self.assertEqual(run("train", TINY, *TINY_STEP, "--steps", 1, *args).returncode, 0)
         with open(self.path("log"), encoding="utf-8") as file:
             self.assertEqual([line["step"] for line in lines(file.read()) if line["event"] == "step"], [1])
+
+    def test_options_that_contradict_each_other_are_refused_before_the_log_is_replaced(self):
+        args = ["train", TINY, *DRAWN, "--ranks", 2, "--steps", 1, "--json", "--log", self.path("log")]
+        done = run(*args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.fails(2, "--in-process cannot be combined with --listen", *args, "--in-process", "--listen", "tcp://127.0.0.1:0")
+        self.fails(2, "--external is 2, expected at most 1", *args, "--external", 2)
+        with open(self.path("log"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), done.stdout)
 
     def test_a_log_that_cannot_be_written_is_an_error(self):
         self.fails(3, f"{self.path('none', 'log')}: cannot write into '{self.path('none')}': no such file", "train", TINY, *TINY_STEP, "--log", self.path("none", "log"))
