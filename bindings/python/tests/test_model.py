@@ -199,8 +199,10 @@ class Errors(unittest.TestCase):
 
     def test_options(self):
         model = small_model()
-        with self.assertRaisesRegex(TypeError, "no option 'rnaks'"):
+        with self.assertRaisesRegex(TypeError, "no option 'rnaks'; it has ranks, micro_batches, .*link_latency_seconds"):
             model.plan(rnaks=2)
+        with self.assertRaisesRegex(TypeError, "no option 'lr'; it has rule, rate, momentum, beta1,"):
+            weft.AdamW(lr=1e-3)
         with self.assertRaisesRegex(OverflowError, "'ranks' is -1"):
             model.plan(ranks=-1)
         with self.assertRaisesRegex(TypeError, "option 'micro_batches': 'float'"):

@@ -170,7 +170,8 @@ class Config:
     def set(self, option: str, value: Any) -> None:
         field = option[:-len("_seconds")] + "_ns" if option.endswith("_seconds") else option
         if field not in self.types:
-            raise TypeError(f"{self.name} has no option {option!r}")
+            names = ", ".join(_option(name) for name in self.types if _is_option(name, self.types))
+            raise TypeError(f"{self.name} has no option {option!r}; it has {names}")
         try:
             converted = self.convert(option, self.types[field], value)
             setattr(self.struct, field, converted)
@@ -215,6 +216,15 @@ class Config:
         return ctypes.cast(array, kind)
 
 
+def _is_option(field: str, fields: Mapping[str, Any]) -> bool:
+    """Whether an option sets the field, not the library or the option whose elements it counts."""
+    return field != "size" and not field.startswith("reserved") and not (field.startswith("n_") and field[2:] in fields)
+
+
+def _option(field: str) -> str:
+    return field[:-len("_ns")] + "_seconds" if field.endswith("_ns") else field
+
+
 def options_of(struct: Any) -> Dict[str, Any]:
     """The numbers and texts of a configuration struct, by the names of its options."""
     out = {}
@@ -222,16 +232,13 @@ def options_of(struct: Any) -> Dict[str, Any]:
     choices = CHOICES[type(struct).__name__]
     for field in names:
         value = getattr(struct, field)
-        counts = field.startswith("n_") and field[2:] in names
-        if not isinstance(value, (int, float, bytes)) or field == "size" or field.startswith("reserved") or counts:
+        if not isinstance(value, (int, float, bytes)) or not _is_option(field, names):
             continue
         if field in choices:
             value = choices[field](value)
         elif isinstance(value, bytes):
             value = value.decode()
-        if field.endswith("_ns"):
-            field, value = field[:-len("_ns")] + "_seconds", value / SECOND
-        out[field] = value
+        out[_option(field)] = value / SECOND if field.endswith("_ns") else value
     return out
 
 
