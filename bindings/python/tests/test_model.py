@@ -95,6 +95,15 @@ class Ops(unittest.TestCase):
         self.assertEqual((model.preset_info.tokens, model.preset_info.vocabulary, model.preset_info.seq_len), (1, 256, 16))
         self.assertTrue(model.preset_info.text.startswith("gpt-nano:blocks=2,"))
 
+    def test_a_linear_node_takes_the_weight_of_pytorch(self):
+        model = weft.Model()
+        model.output(model.input("x", (4,)).linear(3, out_in=True, name="fc"))
+        weight, bias, x = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((3, 4), (3,), (2, 4)))
+        with model.plan(micro_batches=1, micro_batch_size=2).run() as run:
+            run.write("fc.weight", weight)
+            run.write("fc.bias", bias)
+            np.testing.assert_allclose(run.forward(x), x @ weight.T + bias, rtol=1e-6)
+
     def test_linear_nodes_get_adapters(self):
         model = weft.Model.preset("gpt-nano:blocks=2,width=32,heads=2", seq_len=16)
         adapted = model.adapt(rank=2, alpha=4, targets=["c_fc", "1.attn.c_attn"])

@@ -175,9 +175,12 @@ class Value:
 
     # Layers
 
-    def linear(self, out_features: int, *, bias: bool = True, std: float = 0.02, name: Optional[str] = None) -> "Value":
-        """x W + b with the new parameters NAME.weight, [in, out] of N(0, std), and NAME.bias, 0. About 1 / sqrt(in) suits narrow layers."""
-        return self._layer("linear", name, self.model._weights(name, "linear", (self.shape[-1], out_features), std, bias and (out_features,)))
+    def linear(self, out_features: int, *, bias: bool = True, std: float = 0.02, out_in: bool = False, name: Optional[str] = None) -> "Value":
+        """x W + b with the new parameters NAME.weight, [in, out] of N(0, std), and NAME.bias, 0. About 1 / sqrt(in) suits narrow layers. With
+        `out_in`, the weight is [out, in], as in PyTorch."""
+        shape = (out_features, self.shape[-1]) if out_in else (self.shape[-1], out_features)
+        made = self.model._weights(name, "linear", shape, std, bias and (out_features,))
+        return self._layer("linear", name, made, flags=NodeFlags.OUT_IN if out_in else 0)
 
     def embedding(self, rows: int, width: int, *, positions: bool = False, std: float = 0.02, name: Optional[str] = None) -> "Value":
         """The rows of the new parameter NAME.weight [rows, width] that this value selects, or, with `positions`, its positions."""
