@@ -96,7 +96,11 @@ Result<SampleIds> SampleReader::read_messages(const Json& object) const {
 
 Result<SampleIds> SampleReader::read(std::string_view line) const {
   WEFT_TRY_ASSIGN(const Json object, read_json(line));
-  const bool has_messages = object.members().contains(kMessages);
+  const Fields fields(object, "");
+  const bool has_messages = fields.has(kMessages);
+  if (!has_messages && !fields.has(kPrompt) && !fields.has(kCompletion))
+    return fault(cat("expected '", kPrompt, "' and '", kCompletion, "', or '", kMessages,
+                     "', found none of them"));
   WEFT_TRY_ASSIGN(SampleIds out, has_messages ? read_messages(object) : read_completion(object));
   if (out.ids.size() < 2) return fault("is one token, which no other one precedes");
   if (std::find(out.learned.begin() + 1, out.learned.end(), true) == out.learned.end())

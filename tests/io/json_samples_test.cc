@@ -183,6 +183,8 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
   refused(good + "{\n", {"line 2"});
   refused(good + "\n" + R"({"prompt": "a"})", {"line 3", "'completion'"});
   refused(R"({"prompt": 1, "completion": "b"})", {"line 1", "'prompt'"});
+  refused(R"({"text": "a"})",
+          {"line 1", "expected 'prompt' and 'completion', or 'messages', found none of them"});
   refused(R"({"prompt": "a", "completion": "b", "weight": 2})", {"line 1", "'weight'"});
   refused(line("a", ""), {"line 1", "'completion' has no tokens"});
   refused(line("a", ""), {"line 1", "'completion' has no tokens"}, {.end = 2});
