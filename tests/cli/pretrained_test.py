@@ -53,6 +53,20 @@ class Pretrained(Case):
         self.assertEqual(self.digest(HERE, "--ranks", 2), digest)
         self.assertNotEqual(self.digest(MODEL), digest)
 
+    def test_an_end_token_outside_of_the_vocabulary_matters_only_to_samples(self):
+        shutil.copytree(HERE, self.path("gpt2"))
+        with open(self.path("gpt2/generation_config.json"), "w", encoding="utf-8") as file:
+            json.dump({"eos_token_id": 50256}, file)
+        with open(self.path("ids.u16"), "wb") as file:
+            file.write(bytes([5, 0]) * 99)
+        with open(self.path("s.jsonl"), "w", encoding="utf-8") as file:
+            file.write('{"prompt": "a", "completion": "b"}\n')
+        self.assertEqual(self.digest(self.path("gpt2")), self.digest(HERE))
+        losses = [lines(run("eval", model, "--data", self.path("ids.u16"), "--json").stdout)[0]["loss"] for model in (self.path("gpt2"), HERE)]
+        self.assertEqual(losses[0], losses[1])
+        self.fails(3, "eos_token_id of the model is 50256, expected a token of its vocabulary of 37", "eval", self.path("gpt2"), "--data",
+                   self.path("s.jsonl"))
+
     def test_other_heads_are_refused(self):
         self.fails(3, "has heads=2, MODEL has heads=4", "train", MODEL.replace("heads=2", "heads=4"), "--init", HERE, *STEPS)
 
