@@ -247,10 +247,10 @@ std::string parameters_text(const weft_model& model, const weft_plan_info& plan)
 void print_plan(const PlanReport& r) {
   const weft_plan_info plan = info_of(r.built);
   const weft_prediction_info info = info_of(r.prediction);
-  print_format("%s: %s, %u rank%s, %s, %u micro-batches of %u", r.built.info.text,
+  print_format("%s: %s, %u rank%s, %s, %u micro-batch%s of %u", r.built.info.text,
                parameters_text(*r.built.model, plan).c_str(), plan.ranks,
                plan.ranks == 1 ? "" : "s", schedule_text(plan).c_str(), plan.micro_batches,
-               r.options.micro_batch_size);
+               plan.micro_batches == 1 ? "" : "es", r.options.micro_batch_size);
   print_line("");
   print_ranks(r, plan.ranks);
   print_line("");

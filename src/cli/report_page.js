@@ -34,7 +34,7 @@ function header() {
   const title = runs.length > 1 ? `${runs.length} runs` : model.split(':')[0] || 'weft';
   const mesh = facts.mesh ? Object.entries(facts.mesh).filter(([, size]) => size > 1).map(([axis, size]) => `${axis} ${size}`).join(' × ') : '';
   const words = [facts.parameters ? significant(facts.parameters / 1e6) + ' M parameters' : '', facts.ranks ? (facts.ranks.length || facts.ranks) + ' ranks' : '', mesh, facts.schedule || '',
-    facts.micro_batches ? `${facts.micro_batches} micro-batches of ${facts.micro_batch_size}` + (facts.seq_len ? ` × ${facts.seq_len} tokens` : '') : ''];
+    facts.micro_batches ? `${facts.micro_batches} ${facts.micro_batches === 1 ? 'micro-batch' : 'micro-batches'} of ${facts.micro_batch_size}` + (facts.seq_len ? ` × ${facts.seq_len} tokens` : '') : ''];
   document.title = title + ' – weft report';
   page.append(element('header', {}, element('h1', {}, title), element('p', {}, words.filter(word => word).join('  ·  ')), element('p', {}, element('code', {}, model))));
 }

@@ -42,7 +42,9 @@ int64_t machine_bytes() {
 }
 
 std::string size_text(const RunFacts& facts) {
-  std::string out = std::to_string(facts.info.micro_batches) + " micro-batches of " +
+  const uint32_t count = facts.info.micro_batches;
+  std::string out = std::to_string(count) +
+                    (count == 1 ? " micro-batch of " : " micro-batches of ") +
                     std::to_string(facts.plan.micro_batch_size);
   if (facts.built.info.tokens)
     return out + " x " + std::to_string(facts.built.info.seq_len) + " tokens";

@@ -49,6 +49,9 @@ class Progress(Case):
         self.assertRegex(done.stderr.splitlines()[0],
                          r"\Agpt-nano: 0\.03 M parameters, 4 ranks \(data=2,stage=2\), gpipe, 4 micro-batches of 2 x 16 tokens; "
                          r"predicted: \d+\.\d [KM]iB on the largest rank, about \S+ \w+ per step\Z")
+        done = run("train", "mlp:width=16", "--steps", 1, "--micro-batches", 1, "--in-process")
+        self.assertIn(" 1 micro-batch of 4 samples; ", done.stderr)
+        self.assertIn(" 1 micro-batch of 4\n", run("plan", "mlp:width=16", "--micro-batches", 1).stdout)
         done = run("train", "mlp:width=16", "--steps", 1, "--in-process")
         self.assertRegex(done.stderr.splitlines()[0], r"\Amlp: 0\.00 M parameters, 1 rank, 1f1b, 8 micro-batches of 4 samples; predicted: ")
 
