@@ -503,7 +503,7 @@ WEFT_API uint32_t weft_cluster_ranks(const weft_cluster *cluster);
 /** Update rules, as in PyTorch. */
 typedef enum weft_rule WEFT_UINT32_ { WEFT_ADAMW = 1, WEFT_ADAM = 2, WEFT_SGD = 3 } weft_rule;
 /** The learning rate over the steps. */
-typedef enum weft_rate_curve WEFT_UINT32_ { WEFT_RATE_CONSTANT = 1, WEFT_RATE_COSINE = 2 } weft_rate_curve;
+typedef enum weft_rate_curve WEFT_UINT32_ { WEFT_RATE_CONSTANT = 1, WEFT_RATE_COSINE = 2, WEFT_RATE_LINEAR = 3 } weft_rate_curve;
 
 /** An update rule and its settings. */
 typedef struct weft_optimizer {
@@ -517,8 +517,8 @@ typedef struct weft_optimizer {
   weft_rate_curve curve;      /**< Default: WEFT_RATE_CONSTANT. */
   uint32_t decay_all;         /**< 1: parameters with 0 and 1 dimensions decay as well. Default: 0. */
   uint64_t warmup;            /**< steps of linear warm-up. Default: 0. */
-  uint64_t total;             /**< cosine: steps until min_rate. Default: 0. */
-  double min_rate;            /**< cosine. Default: 0. */
+  uint64_t total;             /**< cosine, linear: steps until min_rate. Default: 0. */
+  double min_rate;            /**< cosine, linear. Default: 0. */
 } weft_optimizer;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_optimizer_init(weft_optimizer *optimizer, size_t size);

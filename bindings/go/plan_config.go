@@ -22,6 +22,7 @@ type Curve uint32
 const (
 	ConstantRate Curve = C.WEFT_RATE_CONSTANT
 	Cosine       Curve = C.WEFT_RATE_COSINE
+	LinearRate   Curve = C.WEFT_RATE_LINEAR
 )
 
 // Optimizer is an update rule and its settings.
@@ -35,8 +36,8 @@ type Optimizer struct {
 	Curve             Curve   // default: ConstantRate
 	DecayAll          bool    // parameters with 0 and 1 dimensions decay as well
 	Warmup            uint64  // steps of linear warm-up
-	Total             uint64  // Cosine: steps until MinRate
-	MinRate           float64 // Cosine
+	Total             uint64  // Cosine, LinearRate: steps until MinRate
+	MinRate           float64 // Cosine, LinearRate
 }
 
 func (o *Optimizer) fill(c *C.weft_optimizer) {

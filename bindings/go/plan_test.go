@@ -57,7 +57,7 @@ func TestSettingsMakeTheSamePlan(t *testing.T) {
 				Curve: weft.Cosine, DecayAll: true, Warmup: 3, Total: 10, MinRate: 0.001},
 			Groups: []weft.ParameterGroup{{Pattern: "*", RateFactor: 0.5, WeightDecayFactor: weft.None}, {Pattern: "out.*", Frozen: true}}},
 		{Axes: []weft.Axis{{"data", 2}, {"stage", 2}}, MicroBatches: 4, Shard: "none", GradientGroups: 4, WarmUp: 2, Cuts: []string{"out"},
-			Optimizer: weft.Optimizer{Rule: weft.SGD, Momentum: 0.9}},
+			Optimizer: weft.Optimizer{Rule: weft.SGD, Momentum: 0.9, Curve: weft.LinearRate, Total: 8}},
 		{Ranks: 2, MicroBatches: 1, Schedule: "pipedream", Segment: 16, StageReplicas: "1,1", VerticalSync: true, Optimizer: weft.Optimizer{Clip: weft.None}},
 		{Ranks: 2, MicroBatches: 2, Schedule: "auto"},
 	} {

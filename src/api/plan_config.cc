@@ -53,9 +53,11 @@ Status take(const char* config, const char* field, weft_rate_curve from, RateCur
   switch (from) {
     case WEFT_RATE_CONSTANT: to = RateCurve::constant; return {};
     case WEFT_RATE_COSINE: to = RateCurve::cosine; return {};
+    case WEFT_RATE_LINEAR: to = RateCurve::linear; return {};
   }
-  return Status(Code::invalid, cat(config, ".", field, " is ", uint32_t{from},
-                                   ", expected WEFT_RATE_CONSTANT or WEFT_RATE_COSINE"));
+  return Status(Code::invalid,
+                cat(config, ".", field, " is ", uint32_t{from},
+                    ", expected WEFT_RATE_CONSTANT, WEFT_RATE_COSINE or WEFT_RATE_LINEAR"));
 }
 
 Result<OptimSettings> optim_of(const weft_optimizer* config) {

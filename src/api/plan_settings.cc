@@ -17,7 +17,9 @@ void give(Rule from, weft_rule& to) {
   to = from == Rule::adamw ? WEFT_ADAMW : from == Rule::adam ? WEFT_ADAM : WEFT_SGD;
 }
 void give(RateCurve from, weft_rate_curve& to) {
-  to = from == RateCurve::cosine ? WEFT_RATE_COSINE : WEFT_RATE_CONSTANT;
+  to = from == RateCurve::cosine   ? WEFT_RATE_COSINE
+       : from == RateCurve::linear ? WEFT_RATE_LINEAR
+                                   : WEFT_RATE_CONSTANT;
 }
 
 // The sizes of the axes. Ranks divide the coordinates of a model in order.

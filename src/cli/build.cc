@@ -217,7 +217,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
 #define PLAN_OPTION(field, ...) set(config.field, options.field);
 #include "plan/settings.def"
   // --steps 0 trains nothing; the curve must still be valid.
-  if (rule_.curve == WEFT_RATE_COSINE) rule_.total = steps ? steps : optimizer.warmup + 1;
+  if (rule_.curve != WEFT_RATE_CONSTANT) rule_.total = steps ? steps : optimizer.warmup + 1;
   if (options.data > 0) {
     axes_[0] = {"data", options.data, 0};
     axes_[1] = {"stage", options.pipeline_ranks(), 0};

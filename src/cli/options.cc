@@ -84,8 +84,8 @@ std::string check_warm_up(const std::string& text) {
 
 constexpr std::pair<const char*, weft_rule> kRules[] = {
     {"adamw", WEFT_ADAMW}, {"adam", WEFT_ADAM}, {"sgd", WEFT_SGD}};
-constexpr std::pair<const char*, weft_rate_curve> kCurves[] = {{"constant", WEFT_RATE_CONSTANT},
-                                                               {"cosine", WEFT_RATE_COSINE}};
+constexpr std::pair<const char*, weft_rate_curve> kCurves[] = {
+    {"constant", WEFT_RATE_CONSTANT}, {"cosine", WEFT_RATE_COSINE}, {"linear", WEFT_RATE_LINEAR}};
 
 template <typename Table>
 auto value_of(const Table& table, const std::string& name) {
@@ -247,10 +247,11 @@ void add_optimizer_options(StoredOptions& settings, OptimizerOptions& options) {
 }
 
 Outcome check_curve(const OptimizerOptions& optimizer, uint64_t steps) {
-  if (optimizer.curve != "cosine" || steps > optimizer.warmup) return {};
+  if (optimizer.curve == "constant" || steps > optimizer.warmup) return {};
   return {kUsage,
           "--steps is " + std::to_string(steps) + ", expected more than --warmup, which is " +
-              std::to_string(optimizer.warmup) + ": --lr-schedule cosine falls after the warm-up",
+              std::to_string(optimizer.warmup) + ": --lr-schedule " + optimizer.curve +
+              " falls after the warm-up",
           ""};
 }
 
@@ -293,8 +294,29 @@ void forget_options(const StoredOptions& settings, const std::string& stored, Pl
   if (!given("cut") && (other_stages || given("partition"))) plan.cut.clear();
 }
 
+namespace {
+
+// Resets the options of a checkpoint that the rule or the curve of the command line does not read.
+void forget_unread(const StoredOptions& settings, OptimizerOptions& optimizer) {
+  const OptimizerOptions defaults;
+  const auto reset = [&settings](const char* name, double& value, double unset) {
+    if (!settings.given(name)) value = unset;
+  };
+  if (optimizer.rule != "sgd") {
+    reset("momentum", optimizer.momentum, defaults.momentum);
+  } else {
+    reset("beta1", optimizer.beta1, defaults.beta1);
+    reset("beta2", optimizer.beta2, defaults.beta2);
+    reset("eps", optimizer.eps, defaults.eps);
+  }
+  if (optimizer.curve == "constant") reset("min-lr", optimizer.min_rate, defaults.min_rate);
+}
+
+}  // namespace
+
 void settle_defaults(const StoredOptions& settings, PlanOptions& plan,
                      OptimizerOptions& optimizer) {
+  forget_unread(settings, optimizer);
   if (!plan.schedule_file.empty() || !plan.plan_file.empty()) return;
   if (plan.schedule == kAuto && !settings.given("warmup-depth")) plan.warm_up = kAuto;
   if (!schedule_of(plan.schedule).asynchronous) return;  // auto never selects one

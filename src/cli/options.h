@@ -75,7 +75,7 @@ void forget_options(const StoredOptions& settings, const std::string& stored, Pl
 
 // Refuses options that a cluster file replaces.
 Outcome check_cluster(const StoredOptions& settings, const PlanOptions& plan);
-// Refuses a cosine that would have no step after the warm-up.
+// Refuses a falling curve that would have no step after the warm-up.
 Outcome check_curve(const OptimizerOptions& optimizer, uint64_t steps);
 
 }  // namespace weft::cli

@@ -39,7 +39,7 @@ class PlanFileReader {
     if (!adds_adapters(rule.train)) rule.train = "all";
     rule.freeze.clear();
     groups(rule.param_groups);
-    if (rule.curve == "cosine") read(rule_, "total", steps);
+    if (rule.curve != "constant") read(rule_, "total", steps);
     return fault_;
   }
 

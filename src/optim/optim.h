@@ -14,7 +14,7 @@
 namespace weft {
 
 enum class Rule : uint8_t { sgd = 1, adam = 2, adamw = 3 };
-enum class RateCurve : uint8_t { constant = 1, cosine = 2 };
+enum class RateCurve : uint8_t { constant = 1, cosine = 2, linear = 3 };
 
 // The names in files and options: "adamw", "cosine".
 std::string_view rule_name(Rule rule);
@@ -33,7 +33,7 @@ struct OptimSettings {
   bool decay_all = false;  // false: only parameters of 2 or more dimensions decay
   RateCurve curve = RateCurve::constant;
   uint64_t warmup = 0;  // steps of linear warm-up: step s (from 0) has rate * (s+1)/warmup
-  uint64_t total = 0;   // cosine: steps until the rate reaches min_rate
+  uint64_t total = 0;   // cosine, linear: steps until the rate reaches min_rate
   double min_rate = 0;
   double clip = 0;  // global norm; 0 = no clipping
 };

@@ -15,7 +15,8 @@ namespace {
 constexpr std::pair<Rule, std::string_view> kRules[] = {
     {Rule::adamw, "adamw"}, {Rule::adam, "adam"}, {Rule::sgd, "sgd"}};
 constexpr std::pair<RateCurve, std::string_view> kCurves[] = {{RateCurve::constant, "constant"},
-                                                              {RateCurve::cosine, "cosine"}};
+                                                              {RateCurve::cosine, "cosine"},
+                                                              {RateCurve::linear, "linear"}};
 
 struct Field {
   std::string_view name;
@@ -31,8 +32,8 @@ bool at_least_zero(double value) { return std::isfinite(value) && value >= 0; }
 bool fraction(double value) { return value >= 0 && value < 1; }
 
 Status check_curve(const OptimSettings& s) {
-  const bool known = s.curve == RateCurve::constant || s.curve == RateCurve::cosine;
-  WEFT_TRY(expect(known, "curve", static_cast<double>(s.curve), "1 (constant) or 2 (cosine)"));
+  WEFT_TRY(expect(!curve_name(s.curve).empty(), "curve", static_cast<double>(s.curve),
+                  "1 (constant), 2 (cosine) or 3 (linear)"));
   if (s.curve == RateCurve::constant) return {};
   if (s.total <= s.warmup)
     return Status(Code::invalid, cat("optimizer total is ", s.total,
@@ -45,7 +46,7 @@ Status check_curve(const OptimSettings& s) {
 // rule.
 Status check_reads(const OptimSettings& s) {
   const OptimSettings unset;
-  const bool sgd = s.rule == Rule::sgd, cosine = s.curve == RateCurve::cosine;
+  const bool sgd = s.rule == Rule::sgd, falls = s.curve != RateCurve::constant;
   const std::string rule = cat("rule ", rule_name(s.rule)),
                     curve = cat("curve ", curve_name(s.curve));
   const struct {
@@ -60,10 +61,10 @@ Status check_reads(const OptimSettings& s) {
       {{"eps", s.eps}, unset.eps, !sgd, rule, "rules adam and adamw"},
       {{"total", static_cast<double>(s.total)},
        static_cast<double>(unset.total),
-       cosine,
+       falls,
        curve,
-       "curve cosine"},
-      {{"min_rate", s.min_rate}, unset.min_rate, cosine, curve, "curve cosine"},
+       "curves cosine and linear"},
+      {{"min_rate", s.min_rate}, unset.min_rate, falls, curve, "curves cosine and linear"},
   };
   for (const auto& one : all)
     if (!one.read && one.field.value != one.unset)
@@ -96,7 +97,7 @@ Result<Rule> rule_named(std::string_view name) {
 Result<RateCurve> curve_named(std::string_view name) {
   for (const auto& [curve, known] : kCurves)
     if (known == name) return curve;
-  return Status(Code::data, cat("'curve' is '", name, "', expected constant or cosine"));
+  return Status(Code::data, cat("'curve' is '", name, "', expected constant, cosine or linear"));
 }
 
 Status check(const OptimSettings& s) {
@@ -130,6 +131,7 @@ double rate_at(const OptimSettings& s, uint64_t step) {
   if (step >= s.total) return s.min_rate;
   const double progress =
       static_cast<double>(step - s.warmup) / static_cast<double>(s.total - s.warmup);
+  if (s.curve == RateCurve::linear) return s.min_rate + (s.rate - s.min_rate) * (1 - progress);
   double sine, cosine;
   plain_sincos_turn(progress / 2, sine, cosine);
   return s.min_rate + (s.rate - s.min_rate) * (1 + cosine) / 2;

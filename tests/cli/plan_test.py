@@ -180,6 +180,22 @@ class Plan(Case):
         self.fails(2, "--speeds cannot be combined with --plan, which is already made", "train", TINY, "--plan", self.path("p.json"), "--speeds", "1,2")
         self.fails(2, "--steps is 9, expected 6, the last step of the learning rate in --plan", "train", TINY, "--plan", self.path("p.json"), "--steps", 9)
 
+    def test_every_setting_of_the_optimizer_is_an_option_that_a_checkpoint_keeps(self):
+        sizes = ["--micro-batches", 2, "--micro-batch-size", 2, "--steps", 4]
+        adamw = ["--beta1", 0.8, "--beta2", 0.9, "--eps", 1e-4, "--weight-decay", 0.1, "--decay-all", "--lr-schedule", "linear", "--min-lr", 1e-4]
+        for number, (how, kept) in enumerate((
+                (adamw, {"beta1": 0.8, "beta2": 0.9, "eps": 1e-4, "decay_all": True, "curve": "linear", "min_rate": 1e-4, "total": 4}),
+                (["--optimizer", "sgd", "--momentum", 0.9], {"rule": "sgd", "momentum": 0.9}))):
+            plan, ck = self.path(f"p{number}.json"), self.path(f"ck{number}")
+            self.assertEqual(run("plan", TINY, *sizes, *how, "--save", plan).returncode, 0)
+            with open(plan, encoding="utf-8") as file:
+                saved = json.load(file)["optimizer"]
+            self.assertEqual({key: saved[key] for key in kept}, kept)
+            whole = self.train(TINY, *DRAWN, *sizes, *how)[1]["digest"]
+            done = self.train(TINY, *DRAWN, "--plan", plan, "--steps", 4, "--checkpoint", ck, "--checkpoint-every", 2)[1]
+            self.assertEqual(done["digest"], whole)
+            self.assertEqual(self.train("--in-process", "--resume", os.path.join(ck, "step-00000002"))[1]["digest"], whole)
+
     def test_a_damaged_plan_is_refused_by_name(self):
         self.assertEqual(run("plan", TINY, "--ranks", 2, "--save", self.path("p.json")).returncode, 0)
         with open(self.path("p.json"), encoding="utf-8") as file:

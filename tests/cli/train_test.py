@@ -130,6 +130,13 @@ class Train(Case):
         self.train("--resume", ".", "--steps", 5, "--in-process", cwd=self.path("ck", "step-00000004"))
         self.assertEqual(sorted(os.listdir(self.path("ck"))), before)
 
+    def test_a_resumed_run_forgets_what_its_rule_and_curve_do_not_read(self):
+        ck = self.path("ck")
+        self.train(TINY, *TINY_STEP, "--steps", 2, "--optimizer", "sgd", "--momentum", 0.5, "--lr-schedule", "linear", "--min-lr", 1e-4, "--checkpoint", ck)
+        self.fails(3, "optimizer momentum is 0.5, but rule adamw does not read it; expected 0, or rule sgd", "train", "--resume", ck, "--steps", 3,
+                   "--optimizer", "adamw", "--momentum", 0.5)
+        self.train("--resume", ck, "--steps", 3, "--lr-schedule", "constant", "--checkpoint", self.path("other"))
+
     def test_a_cosine_has_more_steps_than_its_warm_up(self):
         cosine = [TINY, *TINY_STEP, "--lr-schedule", "cosine", "--warmup", 2]
         self.fails(2, "--steps is 2, expected more than --warmup, which is 2", "train", *cosine, "--steps", 2)

@@ -29,6 +29,7 @@ class Usage(Case):
             "--steps N": "100", "--ranks,--stages P": "1", "--schedule NAME": "1f1b", "--micro-batches M": "8",
             "--micro-batch-size N": "4", "--seq-len N": "0", "--optimizer RULE": "adamw", "--lr X": "0.001",
             "--lr-schedule CURVE": "constant", "--warmup N": "0", "--weight-decay X": "0", "--clip X": "1", "--seed N": "0",
+            "--min-lr X": "0", "--momentum X": "0", "--beta1 X": "0.9", "--beta2 X": "0.999", "--eps X": "1e-08",
             "--threads N": "1", "--partition HOW": "cost", "--checkpoint-every N": "100", "--eval-every N": "0",
         }.items():
             self.assertIn(f"  {option} ({default}) ", text.replace("\n", " "))

@@ -61,10 +61,10 @@ struct Parameter {
 TEST(Optim, NamesReadBack) {
   for (Rule rule : {Rule::sgd, Rule::adam, Rule::adamw})
     EXPECT_EQ(rule_named(rule_name(rule)).value(), rule);
-  for (RateCurve curve : {RateCurve::constant, RateCurve::cosine})
+  for (RateCurve curve : {RateCurve::constant, RateCurve::cosine, RateCurve::linear})
     EXPECT_EQ(curve_named(curve_name(curve)).value(), curve);
   EXPECT_EQ(rule_named("sdg").status().text(), "'rule' is 'sdg', expected adamw, adam or sgd");
-  EXPECT_EQ(curve_named("").status().text(), "'curve' is '', expected constant or cosine");
+  EXPECT_EQ(curve_named("").status().text(), "'curve' is '', expected constant, cosine or linear");
 }
 
 TEST(Optim, AFactorOfZeroChangesNothing) {
@@ -302,6 +302,18 @@ TEST(Optim, RatesWarmUpAndFollowTheCosine) {
   EXPECT_EQ(rate_at(settings, 0), 0.5);
 }
 
+TEST(Optim, RatesFallOnALine) {
+  OptimSettings settings;
+  settings.rate = 0.5;
+  settings.warmup = 2;
+  settings.curve = RateCurve::linear;
+  settings.total = 6;
+  settings.min_rate = 0.25;
+  const double expected[] = {0.25, 0.5, 0.5, 0.4375, 0.375, 0.3125, 0.25, 0.25};
+  for (size_t step = 0; step < std::size(expected); ++step)
+    EXPECT_EQ(rate_at(settings, step), expected[step]) << step;
+}
+
 TEST(Optim, ClipScale) {
   OptimSettings settings;
   EXPECT_EQ(clip_scale(settings, 1e9), 1);
@@ -338,6 +350,8 @@ TEST(Optim, SettingsThatCannotBeAreNamed) {
             "optimizer clip is nan, expected a finite number of 0 or more");
   EXPECT_EQ(text([](OptimSettings& s) { s.rule = static_cast<Rule>(9); }),
             "optimizer rule is 9, expected 1 (sgd), 2 (adam) or 3 (adamw)");
+  EXPECT_EQ(text([](OptimSettings& s) { s.curve = static_cast<RateCurve>(9); }),
+            "optimizer curve is 9, expected 1 (constant), 2 (cosine) or 3 (linear)");
   EXPECT_EQ(text([](OptimSettings& s) { s.curve = RateCurve::cosine; }),
             "optimizer total is 0 steps, expected more than the 0 of warmup");
   EXPECT_EQ(text([](OptimSettings& s) {
@@ -356,10 +370,10 @@ TEST(Optim, SettingsThatCannotBeAreNamed) {
             "and adamw");
   EXPECT_EQ(text([](OptimSettings& s) { s.min_rate = 1e-5; }),
             "optimizer min_rate is 1e-05, but curve constant does not read it; expected 0, or "
-            "curve cosine");
-  EXPECT_EQ(
-      text([](OptimSettings& s) { s.total = 10; }),
-      "optimizer total is 10, but curve constant does not read it; expected 0, or curve cosine");
+            "curves cosine and linear");
+  EXPECT_EQ(text([](OptimSettings& s) { s.total = 10; }),
+            "optimizer total is 10, but curve constant does not read it; expected 0, or curves "
+            "cosine and linear");
 }
 
 TEST(PlainMath, AgreesWithLibm) {

@@ -65,10 +65,10 @@ class Plans(unittest.TestCase):
 
     def test_settings_make_the_same_plan(self):
         groups = [weft.ParameterGroup("hidden.*", frozen=True), weft.ParameterGroup("out.bias", rate_factor=0.5)]
-        plan = small_plan(optimizer=weft.SGD(0.5, momentum=0.9, curve="cosine", total=10), groups=groups, precision="bf16", link_latency_seconds=0)
+        plan = small_plan(optimizer=weft.SGD(0.5, momentum=0.9, curve="linear", total=10), groups=groups, precision="bf16", link_latency_seconds=0)
         settings = plan.settings()
         self.assertLessEqual(set(settings), set(weft.PlanOptions.__annotations__))
-        self.assertEqual((settings["groups"], settings["optimizer"]), (groups, weft.SGD(0.5, momentum=0.9, curve="cosine", total=10)))
+        self.assertEqual((settings["groups"], settings["optimizer"]), (groups, weft.SGD(0.5, momentum=0.9, curve="linear", total=10)))
         again = small_model().plan(**settings)
         self.assertEqual((again.settings(), again.timetable()), (settings, plan.timetable()))
         self.assertNotEqual(weft.ParameterGroup("out.*"), groups[0])

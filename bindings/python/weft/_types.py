@@ -90,6 +90,7 @@ class RateCurve(enum.IntEnum):
     """The learning rate over the steps."""
     CONSTANT = 1
     COSINE = 2
+    LINEAR = 3
 
 
 class Split(enum.IntEnum):
@@ -275,9 +276,9 @@ class OptimizerOptions(TypedDict, total=False):
     warmup: int
     """Steps of linear warm-up. Default: 0."""
     total: int
-    """Cosine: steps until min_rate. Default: 0."""
+    """Cosine, linear: steps until min_rate. Default: 0."""
     min_rate: float
-    """Cosine. Default: 0."""
+    """Cosine, linear. Default: 0."""
 
 
 class ParameterGroupOptions(TypedDict, total=False):

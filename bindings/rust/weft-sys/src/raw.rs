@@ -109,6 +109,7 @@ pub const WEFT_SGD: weft_rule = 3;
 pub type weft_rate_curve = u32;
 pub const WEFT_RATE_CONSTANT: weft_rate_curve = 1;
 pub const WEFT_RATE_COSINE: weft_rate_curve = 2;
+pub const WEFT_RATE_LINEAR: weft_rate_curve = 3;
 
 /// How the model is cut into stages.
 pub type weft_split = u32;
@@ -666,9 +667,9 @@ pub struct weft_optimizer {
     pub decay_all: u32,
     /// steps of linear warm-up. Default: 0.
     pub warmup: u64,
-    /// cosine: steps until min_rate. Default: 0.
+    /// cosine, linear: steps until min_rate. Default: 0.
     pub total: u64,
-    /// cosine. Default: 0.
+    /// cosine, linear. Default: 0.
     pub min_rate: f64,
 }
 

@@ -21,6 +21,8 @@ pub enum RateCurve {
     Constant,
     /// A half wave of the cosine, from the rate to `min_rate` at step `total`
     Cosine,
+    /// A line, from the rate to `min_rate` at step `total`
+    Linear,
 }
 
 /// An update rule and its settings.
@@ -53,9 +55,9 @@ pub struct Optimizer {
     pub curve: RateCurve,
     /// Steps of linear warm-up. Default: 0.
     pub warmup: u64,
-    /// Cosine: steps until `min_rate`. Default: 0.
+    /// Cosine, linear: steps until `min_rate`. Default: 0.
     pub total: u64,
-    /// Cosine. Default: 0.
+    /// Cosine, linear. Default: 0.
     pub min_rate: f64,
 }
 
@@ -76,7 +78,11 @@ impl Default for Optimizer {
             weight_decay: raw.weight_decay,
             decay_all: raw.decay_all == 1,
             clip: raw.clip,
-            curve: if raw.curve == sys::WEFT_RATE_COSINE { RateCurve::Cosine } else { RateCurve::Constant },
+            curve: match raw.curve {
+                sys::WEFT_RATE_COSINE => RateCurve::Cosine,
+                sys::WEFT_RATE_LINEAR => RateCurve::Linear,
+                _ => RateCurve::Constant,
+            },
             warmup: raw.warmup,
             total: raw.total,
             min_rate: raw.min_rate,
@@ -107,6 +113,7 @@ impl Optimizer {
             curve: match self.curve {
                 RateCurve::Constant => sys::WEFT_RATE_CONSTANT,
                 RateCurve::Cosine => sys::WEFT_RATE_COSINE,
+                RateCurve::Linear => sys::WEFT_RATE_LINEAR,
             },
             decay_all: self.decay_all.into(),
             warmup: self.warmup,
