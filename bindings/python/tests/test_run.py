@@ -84,8 +84,9 @@ class Steps(unittest.TestCase):
             self.assertEqual(run.forward(x[:20]).shape, (20, 1))
             out = np.full((64, 1), np.nan, np.float32)
             self.assertIs(run.forward(x, out=[out]), out)
+            self.assertIs(run.forward(x, out=out), out)
             np.testing.assert_array_equal(out, run.forward(x))
-            for wrong in ([], [out, out], [out[:63]], [np.zeros((64, 8), np.float32)], [np.zeros((64, 1), np.int32)]):
+            for wrong in ([], [out, out], [out[:63]], out[:63], [np.zeros((64, 8), np.float32)], [np.zeros((64, 1), np.int32)]):
                 with self.assertRaisesRegex(ValueError, "outputs|expected float32 .64, 1."):
                     run.forward(x, out=wrong)
             self.assertEqual(run.pending, 0)

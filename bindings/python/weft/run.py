@@ -137,7 +137,7 @@ class Run(Polled):
         return self._made(self._arrays(inputs, named, mode), mode, _final)
 
     def forward(self, *inputs: Any, out: Optional[Sequence[Any]] = None, **named: Any) -> Any:
-        """Returns the outputs: an array, or a tuple of them. `out`: arrays to write them to. Targets need not be given."""
+        """Returns the outputs: an array, or a tuple of them. `out`: the array, or a sequence of arrays, to write them to. Targets need not be given."""
         return self._outputs_of(self._arrays(inputs, named, StepMode.FORWARD), StepMode.FORWARD, out)[1]
 
     def step_outputs(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, out: Optional[Sequence[Any]] = None,
@@ -152,6 +152,8 @@ class Run(Polled):
         samples = _samples(arrays)
         if out is None:
             out = [np.empty(_rows(item, samples), item.dtype) for item in self._plan.outputs]
+        elif len(self._plan.outputs) == 1 and isinstance(out, np.ndarray):
+            out = [out]
         outputs = self._checked(out, samples)
         done = [0] * len(outputs)   # rows of each output
 
