@@ -2,11 +2,13 @@
 import os
 import sys
 import tempfile
+import types
 import unittest
 from unittest import mock
 
 import weft
 from weft import Mesh
+from weft.mesh import main_of
 
 from support import ProcessTest, python, sine, small_plan
 
@@ -81,6 +83,43 @@ weft.Run(model.plan(ranks=2, cuts=["b"]), processes=True)
         self.assertEqual(process.returncode, 1, out + err)
         self.assertIn("if __name__ == \"__main__\":", err)
         self.assertIn("ended with status 1 before the run started", err)
+
+    def test_a_program_may_be_a_module_of_a_package(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "package"))
+            files = {"__init__.py": "", "same.py": "def same(array): return array", "program.py": """
+import numpy as np, weft
+from .same import same
+
+class Same(weft.Op):
+    def forward(self, call):
+        call.output[...] = same(call.inputs[0])
+
+if __name__ == "__main__":
+    model, op = weft.Model(), Same()
+    model.output(model.apply(op, model.apply(op, model.input("x", (1,)), name="a"), name="b"))
+    plan = model.plan(ranks=2, cuts=["b"], micro_batches=1)
+    with weft.Run(plan, processes=True) as run:
+        print(run.forward(np.ones((4, 1))).sum())
+"""}
+            for name, text in files.items():
+                with open(os.path.join(folder, "package", name), "w") as file:
+                    file.write(text)
+            as_option_m = "import runpy, sys; sys.path[0] = sys.argv[1]; runpy.run_module('package.program', run_name='__main__', alter_sys=True)"
+            process = python(as_option_m, folder)
+            out, err = process.communicate(timeout=240)
+        self.assertEqual((process.returncode, out), (0, "4.0\n"), err)
+
+    def test_an_op_without_a_file_is_refused(self):
+        class Same(weft.Op):
+            __module__ = "__main__"
+
+        for file in (None, "<stdin>"):
+            main = types.ModuleType("__main__")
+            if file:
+                main.__file__ = file
+            with mock.patch.dict(sys.modules, {"__main__": main}), self.assertRaisesRegex(TypeError, "define it in a file"):
+                main_of([Same()])
 
     def test_a_mesh_closes_its_run(self):
         run = weft.Run(small_plan(), processes=True)

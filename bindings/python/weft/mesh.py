@@ -1,12 +1,14 @@
 """The processes of a run, and processes of this machine as ranks."""
 import ctypes
+import functools
 import os
 import pickle
+import runpy
 import subprocess
 import sys
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from . import _raw
 from ._core import Config, Object, check, encode, new
@@ -82,14 +84,18 @@ class Mesh(Object):
 WORKER_MAIN = "__weft_worker__"   # __name__ of the program while a rank loads it for its ops
 
 
-def main_of(ops: "Sequence[Op]") -> Optional[str]:
-    """The file of the program, if ops are defined in it: a process that has these ops runs it first, as a module."""
+def main_of(ops: "Sequence[Op]") -> Optional[Callable[[], Dict[str, Any]]]:
+    """What runs the program as a module, if ops are defined in it: a process that has these ops calls it first."""
     if all(type(op).__module__ != "__main__" for op in ops):
         return None
-    path: Optional[str] = getattr(sys.modules["__main__"], "__file__", None)
-    if path is None:
-        raise TypeError("an op that other processes run is defined in an interactive session; define it in a module")
-    return os.path.abspath(path)
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name != "__main__":   # python -m NAME
+        return functools.partial(runpy.run_module, spec.name, run_name=WORKER_MAIN, alter_sys=True)
+    path: Optional[str] = getattr(main, "__file__", None)
+    if path is None or path == "<stdin>":
+        raise TypeError("an op that other processes run is defined in an interactive session or on standard input; define it in a file")
+    return functools.partial(runpy.run_path, os.path.abspath(path), run_name=WORKER_MAIN)
 
 
 class Ranks:

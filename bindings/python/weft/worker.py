@@ -2,14 +2,13 @@
 import argparse
 import importlib
 import pickle
-import runpy
 import signal
 import sys
 import types
-from typing import Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from .errors import Error
-from .mesh import WORKER_MAIN, Mesh
+from .mesh import Mesh
 from .model import Model
 from .ops import Op
 
@@ -29,11 +28,11 @@ def serve(endpoint: str, threads: int, ops: Sequence[Op] = ()) -> int:
     return 0
 
 
-def load_main(path: Optional[str]) -> None:
+def load_main(program: Optional[Callable[[], Dict[str, Any]]]) -> None:
     """Makes what a program defines available under the name of its module, without running its part for __main__."""
-    if path is not None:
+    if program is not None:
         module = types.ModuleType("__main__")
-        module.__dict__.update(runpy.run_path(path, run_name=WORKER_MAIN))
+        module.__dict__.update(program())
         sys.modules["__main__"] = module
 
 
