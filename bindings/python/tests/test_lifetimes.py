@@ -25,6 +25,21 @@ for order in itertools.permutations(("model", "plan", "run")):
         gc.collect()
 """)
 
+    def test_objects_are_neither_copied_nor_pickled(self):
+        self.passes(BEGIN + """
+import copy, pickle
+model = small_model()
+run = model.plan().run()
+for copied in copy.copy, copy.deepcopy, pickle.dumps:
+    for item in model, run:
+        try:
+            copied(item)
+        except TypeError as error:
+            assert f"a {type(item).__name__} is memory of this process" in str(error), error
+        else:
+            raise AssertionError((copied, item))
+""")
+
     def test_inputs_may_be_dropped_while_a_step_runs(self):
         self.passes(BEGIN + """
 with small_plan().run(threads=1) as run:

@@ -111,6 +111,9 @@ class Object:
         self._held = [Handle(pointer if isinstance(pointer, ctypes.c_void_p) else ctypes.c_void_p(pointer), free, lock, keeps)]
         self._finalizer = weakref.finalize(self, _drop, self._held)
 
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a {type(self).__name__} is memory of this process, which cannot be copied or pickled")
+
     @property
     def _ptr(self) -> Handle:
         """For the argument of a call. A caller that reads borrowed memory after the call keeps the handle until then."""
