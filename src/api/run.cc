@@ -153,6 +153,10 @@ Status weft::api::read_run_config(const weft_run_config* config, weft_run_config
   if (out.flags & ~uint32_t{WEFT_RUN_NOWAIT})
     return Status(Code::invalid,
                   cat("weft_run_config.flags are ", out.flags, ", expected 0 or WEFT_RUN_NOWAIT"));
+  constexpr uint32_t kMostThreads = 1024;  // of a Team
+  if (out.threads > kMostThreads)
+    return Status(Code::invalid, cat("weft_run_config.threads is ", out.threads, ", expected 0 to ",
+                                     kMostThreads));
   if (out.log_level < WEFT_LOG_WARNING || out.log_level > WEFT_LOG_DEBUG)
     return Status(Code::invalid, cat("weft_run_config.log_level is ", uint32_t{out.log_level},
                                      ", expected WEFT_LOG_WARNING, _INFO or _DEBUG"));
@@ -175,7 +179,7 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
     WEFT_TRY(require(out, "out"));
     weft_run_config c;
     WEFT_TRY(read_run_config(config, c));
-    const int threads = static_cast<int>(std::min(c.threads, 1u << 20));
+    const int threads = static_cast<int>(c.threads);
     const StartOptions options{.wait = !(c.flags & WEFT_RUN_NOWAIT), .log = log_sink(c)};
     auto run = std::make_unique<weft_run>();
     for (const Mode mode : kEveryMode)

@@ -23,7 +23,7 @@ Result<Service> service_of(const weft_mesh* mesh, const weft_plan* plan, const w
   WEFT_TRY(read_run_config(config, c));
   Service out;
   if (plan) out.plan = plan->plan;
-  out.threads = static_cast<int>(std::clamp(c.threads, 1u, 1u << 20));
+  out.threads = static_cast<int>(std::max(c.threads, 1u));
   if (ops) out.ops = ops->user_ops;
   out.log = log_sink(c);
   if (c.weights_dir) out.weights_dir = c.weights_dir;

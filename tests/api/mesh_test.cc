@@ -226,6 +226,29 @@ TEST(Mesh, WhereNobodyCanListenIsNamed) {
   }
 }
 
+// Also if the call returns before the run has started.
+TEST(Mesh, TooManyThreadsAreRefusedByTheCall) {
+  const PlanPtr plan = plan_of(2);
+  const MeshPtr mesh = listen();
+  weft_mesh_config place = defaults(weft_mesh_config_init);
+  place.endpoint = weft_mesh_endpoint(mesh.get());
+  weft_mesh* out = nullptr;
+  Error err;
+  ASSERT_EQ(weft_mesh_join(&place, &out, &err), WEFT_OK) << err.text;
+  const MeshPtr joined(out);
+  weft_run_config config = defaults(weft_run_config_init);
+  config.flags = WEFT_RUN_NOWAIT;
+  config.threads = 1025;
+  const char* const text = "weft_run_config.threads is 1025, expected 0 to 1024";
+  weft_run* run = nullptr;
+  expect_error(weft_run_start(plan.get(), nullptr, &config, &run, &err), err, WEFT_EINVAL, {text});
+  expect_error(weft_run_start(plan.get(), mesh.get(), &config, &run, &err), err, WEFT_EINVAL,
+               {text});
+  expect_error(weft_run_join(joined.get(), nullptr, nullptr, &config, &run, &err), err, WEFT_EINVAL,
+               {text});
+  weft_run_free(run);
+}
+
 TEST(Mesh, ATimeoutThatIsOutOfRangeIsRefused) {
   constexpr int64_t kMost = 4294967295000000;
   const struct {
