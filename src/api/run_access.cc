@@ -22,14 +22,23 @@ std::string_view state_name(weft_part part) {
   }
 }
 
+Status check_trains(const Plan& plan) {
+  if (plan.mode(Mode::train).present) return {};
+  return Status(Code::not_found, cat(supports(*plan.model, Mode::train)
+                                         ? "the plan was made without WEFT_STEPS_TRAIN"
+                                         : "the model has no loss",
+                                     ", so its run has neither gradients nor optimizer state"));
+}
+
 Result<Part> part_of(const Plan& plan, weft_part part) {
   if (part == WEFT_VALUE) return Part::value;
-  if (part == WEFT_GRAD) return Part::grad;
   const std::string_view state = state_name(part);
-  if (state.empty())
+  if (part != WEFT_GRAD && state.empty())
     return Status(Code::invalid, cat("part is ", uint32_t{part},
                                      ", expected WEFT_VALUE, WEFT_GRAD, WEFT_MOMENTUM, "
                                      "WEFT_EXP_AVG or WEFT_EXP_AVG_SQ"));
+  WEFT_TRY(check_trains(plan));
+  if (part == WEFT_GRAD) return Part::grad;
   for (int slot = 0; slot < state_slots(plan); ++slot)
     if (slot_name(plan.config.optim, slot) == state) return state_part(slot);
   return Status(Code::invalid,
@@ -66,6 +75,7 @@ Result<Access> access(const weft_run& run, const char* name, weft_part part,
 }
 
 Status read_input_grad(weft_run& run, NodeId input, weft_tensor& tensor) {
+  WEFT_TRY(check_trains(run.run->plan()));
   Desc expected = run.run->plan().model->node(input).one.out;
   const Desc& found = tensor.desc;
   if (found.shape.rank > 0) expected.shape[0] = found.shape[0];  // samples

@@ -148,8 +148,11 @@ TEST_P(Outputs, WithoutTrainingThereIsNoRoomForGradients) {
                {"made without WEFT_STEPS_TRAIN"});
   EXPECT_EQ(step(run, batch, WEFT_EVAL).loss, step(other, batch, WEFT_EVAL).loss);
   EXPECT_EQ(step(run, batch, WEFT_FORWARD).outputs, step(other, batch, WEFT_FORWARD).outputs);
-  expect_error(weft_run_read(run.get(), "a.bias", WEFT_GRAD, zeros({8}).get(), &err), err,
-               WEFT_ENOENT, {"no such tensor"});
+  for (const weft_part part : {WEFT_GRAD, WEFT_EXP_AVG})
+    expect_error(weft_run_read(run.get(), "a.bias", part, zeros({8}).get(), &err), err, WEFT_ENOENT,
+                 {"made without WEFT_STEPS_TRAIN", "neither gradients nor optimizer state"});
+  expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, zeros({4, 6}).get(), &err), err,
+               WEFT_ENOENT, {"made without WEFT_STEPS_TRAIN"});
   weft_plan* none = nullptr;
   config.step_kinds = WEFT_STEPS_ALL + 1;
   expect_error(weft_plan_new(model.get(), &config, &none, &err), err, WEFT_EINVAL,
