@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "kernels/gemm.h"
+#include "net/address.h"
 
 namespace weft {
 
@@ -79,6 +80,9 @@ Status Mesh::open(const std::string& endpoint) {
     const std::string& example = endpoint.empty() ? options_.endpoint : endpoint;
     WEFT_TRY_ASSIGN(transport_,
                     make_transport(loop(), example, {.insecure = options_.insecure, .own = own_}));
+    if (part_ == Part::serve) {
+      WEFT_TRY(check_peer_endpoint(options_.endpoint, example).within("the endpoint of rank 0"));
+    }
     std::string own = endpoint;
     if (own.empty()) {
       WEFT_TRY_ASSIGN(own, transport_->listening_endpoint(options_.endpoint));

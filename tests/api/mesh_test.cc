@@ -226,6 +226,25 @@ TEST(Mesh, WhereNobodyCanListenIsNamed) {
   }
 }
 
+TEST(Mesh, AnEndpointThatNobodyCanJoinIsRefusedByTheCall) {
+  const struct {
+    const char *endpoint, *listen, *text;
+  } cases[] = {{"ipc://", nullptr, "'ipc://': expected an absolute path, ipc:///PATH"},
+               {"ipc://x", nullptr, "'ipc://x': expected an absolute path, ipc:///PATH"},
+               {"tcp://127.0.0.1", "tcp://127.0.0.1:0", "'tcp://127.0.0.1': expected tcp://"},
+               {"ipc:///x", "tcp://127.0.0.1:0", "'ipc:///x': expected one that begins with tcp"}};
+  for (const auto& c : cases) {
+    weft_mesh_config config = defaults(weft_mesh_config_init);
+    config.endpoint = c.endpoint;
+    config.listen = c.listen;
+    config.flags = WEFT_MESH_INSECURE;
+    weft_mesh* mesh = nullptr;
+    Error err;
+    expect_error(weft_mesh_join(&config, &mesh, &err), err, WEFT_EINVAL, {c.text});
+    weft_mesh_free(mesh);
+  }
+}
+
 // Also if the call returns before the run has started.
 TEST(Mesh, TooManyThreadsAreRefusedByTheCall) {
   const PlanPtr plan = plan_of(2);
