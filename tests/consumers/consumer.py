@@ -69,7 +69,7 @@ def build_go(source, out, env):
 
 
 def build_rust(source, out, env):
-    """An empty project that has the program of the binding's README and the crate."""
+    """An empty project that has the program and the dependency of the binding's README."""
     project, crates = out / "project", source / "bindings" / "rust"
     sys.path.insert(0, str(crates))
     import check
@@ -78,9 +78,9 @@ def build_rust(source, out, env):
     (project / "src").mkdir(parents=True)
     readme = (crates / "weft" / "README.md").read_text(encoding="utf-8")
     (project / "src" / "main.rs").write_text(re.search(r"^```rust\n(.*?)^```$", readme, re.S | re.M)[1], encoding="utf-8")
-    dependency = f'weft = {{ path = "{crates / "weft"}", default-features = false }}'
-    (project / "Cargo.toml").write_text(f'[package]\nname = "embed"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\n{dependency}\n',
-                                        encoding="utf-8")
+    dependencies = re.search(r"^```toml\n(.*?)^```$", readme, re.S | re.M)[1].replace('"../weft/bindings/rust', f'"{crates}')
+    (project / "Cargo.toml").write_text(f'[package]\nname = "embed"\nversion = "0.1.0"\nedition = "2021"\n{dependencies}', encoding="utf-8")
+    shutil.copy(crates / "Cargo.lock", project)
     run("cargo", "build", "--quiet", "--target-dir", out / "target", env=env, cwd=project)
     return (out / "target" / "debug" / "embed",)
 
