@@ -172,6 +172,13 @@ class Ops(unittest.TestCase):
                 call()
 
 
+class Shapes(unittest.TestCase):
+    def test_a_number_is_one_dimension(self):
+        model = weft.Model()
+        self.assertEqual(model.input("x", 3).shape, (1, 3))
+        self.assertEqual(model.parameter("w", 3).shape, (3,))
+
+
 class Errors(unittest.TestCase):
     def test_a_status_is_a_class_with_the_text(self):
         model = weft.Model()
@@ -208,8 +215,9 @@ class Errors(unittest.TestCase):
 
     def test_options(self):
         model = small_model()
-        with self.assertRaisesRegex(TypeError, "no option 'rnaks'; it has ranks, micro_batches, .*link_latency_seconds"):
+        with self.assertRaisesRegex(TypeError, "no option 'rnaks'; it has ranks, micro_batches, .*link_latency_seconds") as caught:
             model.plan(rnaks=2)
+        self.assertNotRegex(str(caught.exception), r"\b(size|n_cuts)\b")
         with self.assertRaisesRegex(TypeError, "no option 'lr'; it has rule, rate, momentum, beta1,"):
             weft.AdamW(lr=1e-3)
         with self.assertRaisesRegex(OverflowError, "'ranks' is -1"):

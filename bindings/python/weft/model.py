@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 
+def _dims(shape: Union[int, Sequence[int]]) -> Tuple[int, ...]:
+    """One number is one dimension, as in NumPy."""
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
 class Item(NamedTuple):
     """An input, parameter, node or output of a model."""
     name: str
@@ -86,19 +91,20 @@ class Model(Object):
 
     # Inputs, parameters, outputs
 
-    def input(self, name: str, shape: Sequence[int] = (), dtype: Any = "float32", *, want_grad: bool = False) -> Value:
-        """An input, float32 or int32. `shape` is that of one sample, without a dimension for the samples."""
-        desc = desc_of((1, *shape), dtype_code(dtype))
+    def input(self, name: str, shape: Union[int, Sequence[int]] = (), dtype: Any = "float32", *, want_grad: bool = False) -> Value:
+        """An input, float32 or int32. `shape` is that of one sample, without a dimension for the samples. A number is one dimension."""
+        desc = desc_of((1, *_dims(shape)), dtype_code(dtype))
         out = _raw.weft_value()
         check(_raw.weft_model_add_input, self._ptr, encode(name), ctypes.byref(desc), InputFlags.WANT_GRAD if want_grad else 0, ctypes.byref(out))
         return Value(self, out.id)
 
-    def parameter(self, name: str, shape: Sequence[int], init: Union[Init, str] = "zeros", value: float = 0.0) -> Parameter:
+    def parameter(self, name: str, shape: Union[int, Sequence[int]], init: Union[Init, str] = "zeros", value: float = 0.0) -> Parameter:
         """A parameter of float32: "zeros", "constant" of `value`, or "normal" with the standard deviation `value`."""
-        desc = desc_of(shape, DType.F32)
+        dims = _dims(shape)
+        desc = desc_of(dims, DType.F32)
         out = _raw.weft_param()
         check(_raw.weft_model_add_param, self._ptr, encode(name), ctypes.byref(desc), choice(Init, init), value, ctypes.byref(out))
-        return Parameter(self, out.id, name, tuple(shape))
+        return Parameter(self, out.id, name, dims)
 
     def output(self, value: Value, *, cut: Optional[Tuple[int, str]] = None, drop: bool = False) -> Value:
         """Makes a value an output of forward steps. `cut`: a dimension and the axis of the model over which it is cut."""
