@@ -46,7 +46,8 @@ int32_t RunBytes::tensor_rank_in(std::span<const StageRun> stages, NodeId node) 
 }
 
 const RunBytes::Parameters& RunBytes::parameters_of(std::span<const StageRun> stages) {
-  std::vector<size_t> key = {static_cast<size_t>(replicas_of(stages.front().at.stage))};
+  // Stages have other numbers of replicas and of versions.
+  std::vector<size_t> key = {stages.front().at.stage};
   for (const StageRun& stage : stages) key.insert(key.end(), {stage.at.begin, stage.at.end});
   const auto [known, fresh] = known_parameters_.try_emplace(std::move(key));
   if (fresh) known->second = count_parameters(stages);
