@@ -37,13 +37,10 @@ int make_hidden(const fs::path& place, std::string& name, F&& make) {
   }
 }
 
-// A new file, which has no name yet, or where that is not possible a hidden one.
-int create(const fs::path& place, mode_t mode, std::string& name) {
+// A new file, without a name or with a hidden one.
+int create(const fs::path& place, mode_t mode, bool unnamed, std::string& name) {
   constexpr int kFlags = O_WRONLY | O_CLOEXEC;
-  if (access("/proc/self/fd", X_OK) == 0) {  // link_unnamed() needs it
-    const int file = open(directory_of(place).c_str(), O_TMPFILE | kFlags, mode);
-    if (file >= 0) return file;
-  }
+  if (unnamed) return open(directory_of(place).c_str(), O_TMPFILE | kFlags, mode);
   return make_hidden(place, name, [mode](const char* at) {
     return open(at, kFlags | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
   });
@@ -56,12 +53,12 @@ int link_unnamed(int file, const char* at) {
 }
 
 bool place_it(int file, const fs::path& place, Existing existing, std::string& name) {
-  if (existing == Existing::keep)
-    return (name.empty() ? link_unnamed(file, place.c_str()) : link(name.c_str(), place.c_str())) ==
-           0;
   const auto link_at = [file](const char* at) { return link_unnamed(file, at); };
+  const bool keeps = existing == Existing::keep;
+  if (name.empty() && keeps) return link_at(place.c_str()) == 0;
   if (name.empty() && make_hidden(place, name, link_at) < 0) return false;
-  if (rename(name.c_str(), place.c_str()) != 0) return false;
+  const unsigned flags = keeps ? RENAME_NOREPLACE : 0;
+  if (renameat2(AT_FDCWD, name.c_str(), AT_FDCWD, place.c_str(), flags) != 0) return false;
   name.clear();
   return true;
 }
@@ -87,15 +84,14 @@ int sync_directory(const fs::path& path) {
   return synced ? 0 : error;
 }
 
-}  // namespace
-
-int write_complete(const fs::path& place, std::string_view text, Existing existing,
-                   Readers readers) {
+// The errno of a failure, or 0. `unnamed`: the file has no name until it is complete.
+int write_new(const fs::path& place, std::string_view text, Existing existing, Readers readers,
+              bool unnamed) {
   struct stat old {};
   const bool takes_access = readers == Readers::same && stat(place.c_str(), &old) == 0;
   const bool is_private = readers == Readers::owner || takes_access;
   std::string name;
-  const int file = create(place, is_private ? 0600 : 0666, name);
+  const int file = create(place, is_private ? 0600 : 0666, unnamed, name);
   if (file < 0) return errno;
   if (takes_access) take_access(file, old);
   const bool placed = (readers == Readers::same || fchmod(file, 0600) == 0) &&
@@ -105,6 +101,16 @@ int write_complete(const fs::path& place, std::string_view text, Existing existi
   close(file);
   if (!name.empty()) unlink(name.c_str());
   return placed ? sync_directory(directory_of(place)) : error;
+}
+
+}  // namespace
+
+int write_complete(const fs::path& place, std::string_view text, Existing existing,
+                   Readers readers) {
+  const int error = write_new(place, text, existing, readers, /*unnamed=*/true);
+  // Some file systems have no unnamed files, or none that can be given a name.
+  if (error == 0 || error == EEXIST) return error;
+  return write_new(place, text, existing, readers, /*unnamed=*/false);
 }
 
 }  // namespace weft::cli
