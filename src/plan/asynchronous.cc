@@ -205,14 +205,18 @@ Status check_tied_versions(const Plan& plan) {
   };
   for (const Param& param : plan.model->params()) {
     const Param::Use& first = param.uses.front();
-    for (const Param::Use& use : param.uses)
-      if (!param.training.frozen && versions_of(use).of_update != versions_of(first).of_update)
-        return Status(Code::invalid,
-                      cat(name_of_schedule(plan.config), " updates without a flush, and stages ",
-                          plan.stage_of_node[static_cast<size_t>(first.node)], " and ",
-                          plan.stage_of_node[static_cast<size_t>(use.node)],
-                          " use different versions of the tied parameter '", param.name,
-                          "': vertical_sync is 0, expected 1"));
+    for (const Param::Use& use : param.uses) {
+      if (param.training.frozen || versions_of(use).of_update == versions_of(first).of_update)
+        continue;
+      const bool same_replicas = versions_of(use).round == versions_of(first).round;
+      return Status(Code::invalid,
+                    cat(name_of_schedule(plan.config), " updates without a flush, and stages ",
+                        plan.stage_of_node[static_cast<size_t>(first.node)], " and ",
+                        plan.stage_of_node[static_cast<size_t>(use.node)],
+                        " use different versions of the tied parameter '", param.name, "': ",
+                        same_replicas ? "vertical_sync is 0, expected 1"
+                                      : "expected as many replicas of both"));
+    }
   }
   return {};
 }
