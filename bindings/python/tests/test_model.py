@@ -176,6 +176,7 @@ class Shapes(unittest.TestCase):
     def test_a_number_is_one_dimension(self):
         model = weft.Model()
         self.assertEqual(model.input("x", 3).shape, (1, 3))
+        self.assertEqual(model.input("y", np.int64(3)).shape, (1, 3))
         self.assertEqual(model.parameter("w", 3).shape, (3,))
 
 

@@ -1,6 +1,7 @@
 """Models: graphs of ops over named parameters."""
 import ctypes
 import itertools
+import operator
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _raw
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def _dims(shape: Union[int, Sequence[int]]) -> Tuple[int, ...]:
     """One number is one dimension, as in NumPy."""
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    return (operator.index(shape),) if hasattr(shape, "__index__") else tuple(shape)
 
 
 class Item(NamedTuple):
