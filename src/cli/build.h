@@ -61,7 +61,7 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out);
 Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stages, Built& out);
 // The number of stages of the plan; some models require at least as many layers.
 uint32_t stages_of(const PlanOptions& options);
-// `steps`: the last step of the cosine.
+// `steps`: the last step of a curve that falls.
 Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps,
                    Built& out);
 

@@ -120,7 +120,8 @@ Action add_plan(Parser& parser) {
   add_plan_options(*settings, o->plan);
   add_cluster_option(parser, o->plan);
   add_optimizer_options(*settings, o->optimizer);
-  settings->add("--steps", o->steps, "Number of steps over which --lr-schedule cosine falls")
+  settings
+      ->add("--steps", o->steps, "Number of steps over which --lr-schedule cosine or linear falls")
       .type("N");
   settings
       ->add("--seed", o->plan.seed,
