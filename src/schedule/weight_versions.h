@@ -15,8 +15,8 @@ struct WeightVersions {
   int32_t count = 1;   // number of copies: version v is copy v % count
   int64_t stride = 0;  // bytes from a copy to the next
   int32_t round = 1;   // asynchronous: micro-batches of an update of the stage
-  // The most updates of which the stage has run all forwards when it runs the first one: later
-  // stages can have run all their backwards.
+  // The most updates whose forwards the stage has all run, from the one that comes next on. Later
+  // stages can have sent their sums of all of these.
   int32_t in_flight = 1;
   std::vector<int32_t>
       of_update;  // per update: the version that its forwards and backwards use; empty: synchronous
