@@ -1,4 +1,4 @@
-// Selects the kernel and the tiles of a product. The tiles depend only on the product's shape.
+// Selects the kernel and the tiles of a product.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -76,18 +76,22 @@ GemmSplit split_of_sum(int64_t m, int64_t n, int64_t k) {
 
 }  // namespace
 
-// The longer side, in a number of equal tiles that 2 to 16 threads share well.
-GemmSplit gemm_split(int64_t m, int64_t n, int64_t k) {
+// The longer side. One thread does best with few tiles, because each packs what the others pack
+// too; but they are so short that the rows of A of each stay in a cache, unless it reads them once.
+// 2 to 16 threads share well what is cut here.
+GemmSplit gemm_split(const Gemm& g, int threads) {
   GemmSplit split;
-  split.rows = m > n;
-  const int64_t length = std::max(m, n);
+  split.rows = g.m > g.n;
+  const int64_t length = std::max(g.m, g.n);
   split.block = length;
-  if (work(m, n, k) < kWorthSplitting) return split;
-  const auto most = static_cast<int64_t>(work(m, n, k) / kTileWork);
+  if (work(g.m, g.n, g.k) < kWorthSplitting) return split;
+  const auto most = static_cast<int64_t>(work(g.m, g.n, g.k) / kTileWork);
   const int64_t limit = std::min(length / kSmallest, most);
-  int64_t count = std::min(limit, (length + kUsual - 1) / kUsual);
-  for (const int64_t even : {2, 3, 4, 6, 8, 12, 16})
-    if (even <= limit) count = std::max(count, even);
+  const bool reads_once = !g.packed_b && g.n * g.k <= kGemmChunk;
+  int64_t count = reads_once ? 1 : std::min(limit, (length + kUsual - 1) / kUsual);
+  if (threads > 1 || !gemm_is_fused())
+    for (const int64_t even : {2, 3, 4, 6, 8, 12, 16})
+      if (even <= limit) count = std::max(count, even);
   if (count < 2) return split;
   const int64_t even = (length + count - 1) / count;
   split.block = (even + kStrip - 1) / kStrip * kStrip;
@@ -105,7 +109,7 @@ void gemm_tile(const Gemm& g) {
 }
 
 void gemm(const Gemm& g, Tiles& tiles) {
-  const GemmSplit split = gemm_split(g.m, g.n, g.k);
+  const GemmSplit split = gemm_split(g, tiles.threads());
   if (split.count == 1) return gemm_tile(g);
   for_tiles(tiles, split.count, [&](int tile) { gemm_tile(cut(g, split, tile)); });
 }

@@ -13,9 +13,8 @@
 // the products, and their bits depend on the shape. With alpha 1 and beta 0, its kernels for these
 // processors have the same bits for a packed factor.
 //
-// Threads: gemm() may be called from any number of threads at once. Each product is cut into tiles
-// that depend only on its shape, and each tile is computed by one thread, so the result does not
-// depend on the threads. Callers hold a ComputeScope (fpenv.h).
+// Threads: gemm() may be called from any number of threads at once. Each product is cut into tiles,
+// and each tile is computed by one thread. Callers hold a ComputeScope (fpenv.h).
 #pragma once
 
 #include <cstdint>
@@ -36,6 +35,7 @@ struct Factor {
 constexpr bool kTransposed = true;
 
 constexpr int64_t kGemmDepth = 768;
+constexpr int64_t kGemmChunk = 98304;  // floats of a factor that a product packs at a time
 
 // C[m,n] = alpha * A[m,k] * B[k,n] + beta * C. With beta 0, C is not read. C overlaps neither A nor
 // B.
@@ -71,14 +71,15 @@ void blis_product(const Gemm& product);
 // Whether weft's kernels compute the products, by the contract above.
 bool gemm_is_fused();
 
-// How gemm() cuts C: `count` tiles of `block` rows (or columns, a multiple of 16 then); the last
-// may be short.
+// How gemm() cuts C for so many threads: `count` tiles of `block` rows (or columns, a multiple of
+// 16 then); the last may be short. If BLIS computes, the tiles do not depend on the threads,
+// because the bits depend on the tiles.
 struct GemmSplit {
   bool rows = false;
   int64_t block = 0;
   int count = 1;
 };
-GemmSplit gemm_split(int64_t m, int64_t n, int64_t k);
+GemmSplit gemm_split(const Gemm& product, int threads);
 
 // Which kernels run.
 struct GemmInfo {

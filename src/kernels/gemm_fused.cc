@@ -1,6 +1,6 @@
 // The loops around the register tile. C is cut into blocks of k, chunks of columns, groups of rows
 // and tiles. The chunk of B stays in the L2 cache while all rows are multiplied by it; the group of
-// A is packed, if that pays.
+// A is packed, if that pays: once for all chunks if it is the only one.
 #include "kernels/gemm_fused.h"
 
 #include <algorithm>
@@ -32,13 +32,14 @@ constexpr TileShape kTile{8, 3}, kWide{6, 4};
 #else
 constexpr TileShape kTile{6, 1}, kWide = kTile;
 #endif
-constexpr int64_t kGroupRows = 48;        // of A: a multiple of the rows of tiles
-constexpr int64_t kChunkFloats = 131072;  // of a B that is packed here
-// Strips of such a B would share few sets of the L1 cache if their distance were a multiple of 4096
-// bytes.
+constexpr int64_t kGroupRows = 48;      // of A: a multiple of the rows of tiles
+constexpr int64_t kFewGroupRows = 128;  // of an A that is one group
+static_assert(kFewGroupRows * kGemmDepth <= kGemmChunk);
+// Strips of a B that is packed here would share few sets of the L1 cache if their distance were a
+// multiple of 4096 bytes.
 constexpr int64_t kPageRows = 64;
 constexpr int64_t gap_of(int64_t depth) { return depth % kPageRows == 0 ? kStrip : 0; }
-constexpr int64_t kBufferFloats = kChunkFloats + kChunkFloats / kPageRows;
+constexpr int64_t kBufferFloats = kGemmChunk + kGemmChunk / kPageRows;
 constexpr int64_t kAheadRows = 8;  // of A as stored, fetched before they are packed
 
 // The wide tile reads C and A less often, but is better only where it fits.
@@ -47,7 +48,7 @@ TileShape shape_for(int64_t strips) {
 }
 
 struct Buffers {
-  float* a = nullptr;  // kGroupRows x kGemmDepth
+  float* a = nullptr;  // kGemmChunk
   float* b = nullptr;  // kBufferFloats
 };
 
@@ -123,7 +124,7 @@ class Block {
         depth_(HWY_MIN(kGemmDepth, g.k - from)),
         shape_(shape_for(strips_of(g.n))),
         chunks_(strips_of(g.n), chunk_strips(), shape_.strips),
-        groups_(g.m, buffers.a ? kGroupRows : g.m, shape_.rows) {}
+        groups_(g.m, rows_of_group(), shape_.rows) {}
 
   void multiply() const {
     for (int64_t i = 0; i < chunks_.count; ++i) {
@@ -135,9 +136,11 @@ class Block {
   }
 
  private:
+  int64_t rows_of_group() const { return buffers_.a && g_.m > kFewGroupRows ? kGroupRows : g_.m; }
+
   // As many as stay in the L2 cache while their rows pass, and the next chunk is fetched.
   int64_t chunk_strips() const {
-    if (buffers_.b) return kChunkFloats / (depth_ * kStrip);
+    if (buffers_.b) return kGemmChunk / (depth_ * kStrip);
     return g_.packed_b ? HWY_MAX(shape_.strips, 3) : strips_of(g_.n);
   }
 
@@ -187,7 +190,7 @@ class Block {
     const int64_t row = g_.a.transposed ? 1 : g_.a.stride,
                   column = g_.a.transposed ? g_.a.stride : 1;
     const float* a = g_.a.data + begin * row + from_ * column;
-    if (buffers_.a) pack_group(a, tiles);
+    if (buffers_.a && (chunk.first == 0 || groups_.count > 1)) pack_group(a, tiles);
     for (int64_t i = 0; i < tiles.count; ++i) {
       const int64_t height = tiles.length(i);
       TileArgs t{};
@@ -221,7 +224,7 @@ class Block {
   }
 
   void pack_unequal_tiles(const float* a, const Cut& tiles) const {
-    int64_t begins[kGroupRows + 1];
+    int64_t begins[kFewGroupRows + 1];
     for (int64_t i = 0; i <= tiles.count; ++i) begins[i] = tiles.begin(i);
     for (int64_t p = 0; p < depth_; ++p, a += g_.a.stride) {
       for (int64_t i = 0; i < begins[tiles.count]; i += kStrip)
@@ -302,7 +305,7 @@ void blocks(const Gemm& g, const Buffers& buffers) {
 
 // Separate functions, so that a product without buffers does not touch their pages.
 HWY_NOINLINE void with_a(const Gemm& g) {
-  HWY_ALIGN float a[kGroupRows * kGemmDepth];
+  HWY_ALIGN float a[kGemmChunk];
   blocks(g, {a, nullptr});
 }
 
@@ -312,7 +315,7 @@ HWY_NOINLINE void with_b(const Gemm& g) {
 }
 
 HWY_NOINLINE void with_both(const Gemm& g) {
-  HWY_ALIGN float a[kGroupRows * kGemmDepth];
+  HWY_ALIGN float a[kGemmChunk];
   HWY_ALIGN float b[kBufferFloats];
   blocks(g, {a, b});
 }

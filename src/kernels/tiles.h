@@ -1,5 +1,5 @@
-// Distributes the tiles of a kernel over threads. The tiles depend only on the kernel's shape; the
-// thread that runs a tile does not affect the result.
+// Distributes the tiles of a kernel over threads. Neither the tiles nor the threads that run them
+// affect the result.
 #pragma once
 
 namespace weft {
@@ -11,6 +11,7 @@ class Tiles {
   // Runs fn(context, 0 .. count-1), each once, in any order, possibly at the same time; returns
   // when all are done. Never allocates.
   virtual void run(int count, Fn fn, void* context) = 0;
+  virtual int threads() const = 0;
 };
 
 // The caller's thread, ascending.
@@ -19,6 +20,7 @@ class SerialTiles final : public Tiles {
   void run(int count, Fn fn, void* context) override {
     for (int i = 0; i < count; ++i) fn(context, i);
   }
+  int threads() const override { return 1; }
 };
 
 // for_tiles(tiles, n, [&](int tile) { ... });

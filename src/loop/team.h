@@ -26,7 +26,7 @@ class Team final : public Tiles {
   static Result<std::unique_ptr<Team>> make(int threads, int rank = 0);
   ~Team() override;  // no run may be in progress
   void run(int count, Fn fn, void* context) override;
-  int threads() const { return static_cast<int>(helpers_.size()) + 1; }
+  int threads() const override { return static_cast<int>(helpers_.size()) + 1; }
 
  private:
   Team() = default;

@@ -36,7 +36,7 @@ void multiply(const Products& p, Tiles& tiles) {
     return g;
   };
   const Gemm& f = p.first;
-  if (p.count == 1 || gemm_split(f.m, f.n, f.k).count > 1) {
+  if (p.count == 1 || gemm_split(f, tiles.threads()).count > 1) {
     for (int64_t i = 0; i < p.count; ++i) gemm(product(i), tiles);
     return;
   }

@@ -28,6 +28,8 @@ class ThreadedTiles final : public Tiles {
     for (std::thread& thread : pool) thread.join();
   }
 
+  int threads() const override { return threads_; }
+
   int runs = 0;  // calls of run()
   int most = 0;  // the largest count
 

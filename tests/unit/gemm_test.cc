@@ -318,19 +318,32 @@ TEST(Gemm, PackedFactorIsStripsOfSixteenColumns) {
 }
 
 TEST(Gemm, TilesCoverTheLongerSide) {
-  for (int64_t length : {1, 300, 383, 768, 769, 1000, 2304, 3072, 50257})
-    for (int64_t other : {1, 64, 256}) {
-      const GemmSplit split = gemm_split(other, length, 768);
-      EXPECT_EQ(split.rows, other > length);
-      EXPECT_EQ(gemm_split(length, other, 768).count, split.count);
-      const int64_t cut = std::max(length, other);
-      EXPECT_GE(split.block * split.count, cut);
-      EXPECT_LT(split.block * (split.count - 1), cut);
-      EXPECT_TRUE(split.count == 1 || split.block % kStrip == 0) << split.block;
-    }
-  EXPECT_EQ(gemm_split(256, 2304, 768).count, 16);
-  EXPECT_EQ(gemm_split(256, 768, 768).count, 8);
-  EXPECT_EQ(gemm_split(64, 64, 64).count, 1);
+  for (int threads : {1, 2, 3, 8, 16})
+    for (int64_t length : {1, 300, 383, 768, 769, 1000, 2304, 3072, 50257})
+      for (int64_t other : {1, 64, 256}) {
+        const GemmSplit split = gemm_split({.m = other, .n = length, .k = 768}, threads);
+        EXPECT_EQ(split.rows, other > length);
+        const int64_t cut = std::max(length, other);
+        EXPECT_GE(split.block * split.count, cut);
+        EXPECT_LT(split.block * (split.count - 1), cut);
+        EXPECT_TRUE(split.count == 1 || split.block % kStrip == 0) << split.block;
+      }
+}
+
+TEST(Gemm, OneThreadHasFewTiles) {
+  if (!gemm_is_fused()) GTEST_SKIP() << "BLIS computes the products";
+  const auto count = [](int64_t m, int64_t n, int64_t k, int threads) {
+    return gemm_split({.m = m, .n = n, .k = k}, threads).count;
+  };
+  EXPECT_EQ(count(64, 64, 64, 16), 1);
+  EXPECT_EQ(count(128, 512, 4096, 1), 1);
+  EXPECT_EQ(count(128, 512, 4096, 2), 4);
+  EXPECT_EQ(count(4096, 512, 128, 1), 1);
+  EXPECT_EQ(count(4096, 512, 128, 2), 16);
+  EXPECT_EQ(count(256, 2304, 768, 1), 3);
+  EXPECT_EQ(count(256, 2304, 768, 2), 16);
+  const float packed = 0;
+  EXPECT_EQ(gemm_split({.m = 4096, .n = 512, .k = 128, .packed_b = &packed}, 1).count, 6);
 }
 
 TEST(Gemm, KernelsOfBlisAreThoseOfThisProcessor) {
