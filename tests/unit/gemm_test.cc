@@ -3,6 +3,7 @@
 #include "kernels/gemm.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -144,11 +145,11 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& expect
     ASSERT_NEAR(got[i], expected[i], bound) << "element " << i;
 }
 
-constexpr int64_t kSizes[][3] = {{1, 1, 1},       {1, 7, 5},       {5, 1, 9},      {3, 4, 0},
-                                 {16, 4, 16},     {17, 33, 65},    {64, 64, 64},   {100, 1, 300},
-                                 {1, 300, 100},   {12, 800, 40},   {800, 12, 40},  {241, 40, 770},
-                                 {100, 300, 200}, {1, 65, 1030},   {9, 208, 900},  {241, 193, 20},
-                                 {24, 192, 300},  {100, 200, 769}, {70, 48, 2000}, {15, 16, 1}};
+constexpr int64_t kSizes[][3] = {
+    {1, 1, 1},       {1, 7, 5},     {5, 1, 9},     {3, 4, 0},      {16, 4, 16},    {17, 33, 65},
+    {64, 64, 64},    {100, 1, 300}, {1, 300, 100}, {12, 800, 40},  {800, 12, 40},  {241, 40, 770},
+    {100, 300, 200}, {1, 65, 1030}, {9, 208, 900}, {241, 193, 20}, {24, 192, 300}, {100, 200, 769},
+    {70, 48, 2000},  {15, 16, 1},   {70, 300, 800}};
 
 std::string text_of(const Case& c) {
   return cat(c.m, " x ", c.n, " x ", c.k, ", transposed ", int{c.trans_a}, int{c.trans_b},
@@ -344,6 +345,23 @@ TEST(Gemm, OneThreadHasFewTiles) {
   EXPECT_EQ(count(256, 2304, 768, 2), 16);
   const float packed = 0;
   EXPECT_EQ(gemm_split({.m = 4096, .n = 512, .k = 128, .packed_b = &packed}, 1).count, 6);
+}
+
+// As weft(3) says of every kernel; those of products have the largest buffers.
+TEST(Gemm, AMebibyteOfStackSuffices) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 1 << 20), 0);
+  const auto multiply = [](void*) -> void* {
+    SerialTiles serial;
+    const Case one(200, 200, 800, true, true);
+    EXPECT_FALSE(one.run(serial).empty());
+    return nullptr;
+  };
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(&thread, &attributes, multiply, nullptr), 0);
+  EXPECT_EQ(pthread_join(thread, nullptr), 0);
+  pthread_attr_destroy(&attributes);
 }
 
 TEST(Gemm, KernelsOfBlisAreThoseOfThisProcessor) {
