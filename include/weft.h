@@ -882,7 +882,7 @@ typedef struct weft_tokenizer weft_tokenizer;
 /** Data of a preset. Default of every field, except end_token: 0 or NULL. */
 typedef struct weft_data_config {
   uint32_t size;
-  int32_t end_token;          /**< NAME.jsonl: the token after each completion; -1: none. Default: -1 */
+  int32_t end_token;          /**< NAME.jsonl: the token after each completion and text; -1: none. Default: -1 */
   const char *path;           /**< little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of
                                    bytes if the vocabulary is 256 and there is no tokenizer. NULL: synthetic data, or only eval_path */
   const char *eval_path;      /**< a file of held-out data, or NULL */
@@ -901,10 +901,10 @@ WEFT_API void weft_data_config_init(weft_data_config *config, size_t size);
  * Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text
  * are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the
  * prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after
- * the sample, are -1, which the loss does not count. A line can also be {"messages": [{"role": "...", "content": "..."}, ...]},
- * a conversation in the form of the chat template (weft_tokenizer_chat), of which only the answers of the role "assistant", with the end of
- * their turns, are targets. A sample of more than seq_len + 1 tokens is refused. A window is one sample or, if `packed` is not 0, as many as it
- * has room for; eval_share is a share of the samples. Owner: caller; free with weft_data_free. Thread: any.
+ * the sample, are -1, which the loss does not count. Of {"text": "..."} every token is a target. Of {"messages": [{"role": "...",
+ * "content": "..."}, ...]}, a conversation in the form of the chat template (weft_tokenizer_chat), only the answers of the role "assistant",
+ * with the end of their turns, are targets. A sample of more than seq_len + 1 tokens is refused. A window is one sample or, if `packed` is not
+ * 0, as many as it has room for; eval_share is a share of the samples. Owner: caller; free with weft_data_free. Thread: any.
  */
 WEFT_API weft_status weft_data_open(const weft_data_config *config, weft_data **out, weft_error *err);
 /** NULL is a no-op. Thread: owner. */

@@ -205,8 +205,8 @@ Action add_eval(Parser& parser) {
   parser.section("Data");
   parser
       .add("--data", o->data,
-           "A text, samples of prompt and completion or of messages (NAME.jsonl), or token ids "
-           "(NAME.u16, NAME.u32)")
+           "A text, samples of prompt and completion, of text or of messages (NAME.jsonl), or "
+           "token ids (NAME.u16, NAME.u32)")
       .required()
       .type("FILE");
   parser

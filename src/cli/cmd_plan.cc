@@ -115,8 +115,7 @@ Action add_plan(Parser& parser) {
       .type("")
       .offers(offered_models());
   add_model_options(*settings, o->model);
-  parser.add("--packed", o->model.packed,
-             "Plan for samples of prompts and completions (NAME.jsonl), which share windows");
+  parser.add("--packed", o->model.packed, "Plan for samples in NAME.jsonl, which share windows");
   add_plan_options(*settings, o->plan);
   add_cluster_option(parser, o->plan);
   add_optimizer_options(*settings, o->optimizer);

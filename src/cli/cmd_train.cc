@@ -207,9 +207,9 @@ void add_data_options(StoredOptions& settings, TrainOptions& o) {
   settings.section("Data");
   settings
       .add("--data", o.data.file,
-           "Training data: a text, samples of prompt and completion (NAME.jsonl), or token ids "
-           "(NAME.u16, NAME.u32). synthetic: generated from the seed; a model without tokens uses "
-           "no other")
+           "Training data: a text, samples of prompt and completion, of text or of messages "
+           "(NAME.jsonl), or token ids (NAME.u16, NAME.u32). synthetic: generated from the seed; a "
+           "model without tokens uses no other")
       .type("FILE");
   settings
       .add("--tokenizer", o.data.tokenizer,

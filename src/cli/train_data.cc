@@ -37,10 +37,11 @@ Outcome open_files(const DataOptions& options, const weft_preset_info& model,
   config.packed = options.has_json();
   if (options.has_json()) config.end_token = options.end_token;
   if (config.end_token >= model.vocabulary)
-    return {kBadInput,
-            "eos_token_id of the model is " + std::to_string(config.end_token) +
-                ", expected a token of its vocabulary of " + std::to_string(model.vocabulary),
-            "it ends each completion; correct it in generation_config.json or config.json"};
+    return {
+        kBadInput,
+        "eos_token_id of the model is " + std::to_string(config.end_token) +
+            ", expected a token of its vocabulary of " + std::to_string(model.vocabulary),
+        "it ends each completion and text; correct it in generation_config.json or config.json"};
   std::error_code ignored;
   if (!options.tokenizer.empty() && !std::filesystem::exists(options.tokenizer, ignored))
     return {kBadInput, options.tokenizer + ": does not exist", ""};  // also if it is not read

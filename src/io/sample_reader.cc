@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 constexpr const char *kPrompt = "prompt", *kCompletion = "completion", *kMessages = "messages",
-                     *kRole = "role", *kContent = "content";
+                     *kText = "text", *kRole = "role", *kContent = "content";
 
 Result<std::vector<ChatMessage>> messages_of(const Json& object) {
   Fields all(object, "");
@@ -69,6 +69,20 @@ Result<SampleIds> SampleReader::read_completion(const Json& object) const {
   return out;
 }
 
+// Files for other trainers may have the token at the end of texts in the text.
+Result<SampleIds> SampleReader::read_text(const Json& object) const {
+  Fields fields(object, "");
+  std::string text;
+  WEFT_TRY(fields.text(kText, text));
+  WEFT_TRY(fields.finish());
+  if (text.empty()) return fault(cat("'", kText, "' is empty"));
+  SampleIds out;
+  WEFT_TRY_ASSIGN(out.ids, encode(text, /*add_begin=*/true));
+  if (end_ >= 0 && (out.ids.empty() || out.ids.back() != end_)) out.ids.push_back(end_);
+  out.learned.assign(out.ids.size(), true);
+  return out;
+}
+
 // The ids are those of the whole text, as the model sees it. An answer begins with the first id
 // that the text before it does not have.
 Result<SampleIds> SampleReader::read_messages(const Json& object) const {
@@ -97,11 +111,13 @@ Result<SampleIds> SampleReader::read_messages(const Json& object) const {
 Result<SampleIds> SampleReader::read(std::string_view line) const {
   WEFT_TRY_ASSIGN(const Json object, read_json(line));
   const Fields fields(object, "");
-  const bool has_messages = fields.has(kMessages);
-  if (!has_messages && !fields.has(kPrompt) && !fields.has(kCompletion))
-    return fault(cat("expected '", kPrompt, "' and '", kCompletion, "', or '", kMessages,
-                     "', found none of them"));
-  WEFT_TRY_ASSIGN(SampleIds out, has_messages ? read_messages(object) : read_completion(object));
+  const bool has_messages = fields.has(kMessages), has_text = fields.has(kText);
+  if (!has_messages && !has_text && !fields.has(kPrompt) && !fields.has(kCompletion))
+    return fault(cat("expected '", kPrompt, "' and '", kCompletion, "', '", kText, "', or '",
+                     kMessages, "', found none of them"));
+  WEFT_TRY_ASSIGN(SampleIds out, has_messages ? read_messages(object)
+                                 : has_text   ? read_text(object)
+                                              : read_completion(object));
   if (out.ids.size() < 2) return fault("is one token, which no other one precedes");
   if (std::find(out.learned.begin() + 1, out.learned.end(), true) == out.learned.end())
     return fault("has no answer, so that nothing is learned");

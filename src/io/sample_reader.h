@@ -20,17 +20,19 @@ struct SampleIds {
 // What it is made with is borrowed.
 class SampleReader {
  public:
-  // `chat`: or why there is none. `end`: the token after a completion; -1: none.
+  // `chat`: or why there is none. `end`: the token after a completion or text; -1: none.
   SampleReader(const Tokenizer& tokenizer, const Result<ChatSource>& chat, int64_t vocabulary,
                int32_t end)
       : tokenizer_(tokenizer), chat_(chat), vocabulary_(vocabulary), end_(end) {}
 
-  // Of {"prompt": TEXT, "completion": TEXT}, whose completion is learned, or {"messages": [{"role":
-  // TEXT, "content": TEXT}, ...]}, of which the answers are. Fails if nothing is learned.
+  // Of {"prompt": TEXT, "completion": TEXT}, whose completion is learned, {"text": TEXT}, which is
+  // learned as a whole, or {"messages": [{"role": TEXT, "content": TEXT}, ...]}, of which the
+  // answers are. Fails if nothing is learned.
   Result<SampleIds> read(std::string_view line) const;
 
  private:
   Result<SampleIds> read_completion(const Json& object) const;
+  Result<SampleIds> read_text(const Json& object) const;
   Result<SampleIds> read_messages(const Json& object) const;
   Result<std::vector<int32_t>> encode(std::string_view text, bool add_begin) const;
 

@@ -114,6 +114,20 @@ class Tokenize(Case):
                 self.assertIn("samples that share windows", done.stderr)
         self.fails(3, "does not take tokens", "train", "mlp", "--data", samples, "--tokenizer", FILES, "--steps", 1)
 
+    def test_a_text_in_samples_is_learned_as_a_whole(self):
+        samples, text = self.path("a.jsonl"), "It was a day of rain."
+        with open(samples, "w", encoding="utf-8") as file:
+            file.write((json.dumps({"text": text}) + "\n") * 8)
+        args = [MODEL.replace("VOCABULARY", "522").replace("context=16", "context=64"), "--data", samples, "--tokenizer", FILES, "--micro-batches", 2,
+                "--micro-batch-size", 1, "--lr", 0.01, "--steps", 20]
+        steps, _ = self.train(*args, "--checkpoint", self.path("ck"))
+        self.assertLess(steps[-1]["loss"], steps[0]["loss"] - 1)
+        ids = lines(run("tokenize", FILES, "-", "--json", input=text).stdout)[0]["ids"]
+        self.assertEqual(lines(run("eval", self.path("ck"), "--data", samples, "--json").stdout)[0]["tokens"], 8 * len(ids))  # after <s>
+        with open(samples, "a", encoding="utf-8") as file:
+            file.write('{"texts": "a"}\n')
+        self.fails(3, "a.jsonl: line 9: expected 'prompt' and 'completion', 'text', or 'messages', found none of them", "train", *args)
+
     def test_answers_of_conversations_are_learned(self):
         samples = self.path("a.jsonl")
         with open(samples, "w", encoding="utf-8") as file:

@@ -66,6 +66,30 @@ TEST(JsonSamples, OnlyCompletionsAreTargets) {
   }
 }
 
+TEST(JsonSamples, OfATextAllTokensAreTargets) {
+  const Directory directory;
+  const Row begin = ids_of("Who is it?", true);
+  const auto check = [&](const std::string& text, int32_t end_token, Row sample) {
+    auto samples =
+        open(directory, R"({"text": ")" + text + "\"}", {.length = 20, .end = end_token});
+    ASSERT_TRUE(fine(samples.status()));
+    Row tokens(20), targets(20);
+    ASSERT_TRUE(fine(samples.value().read(0, tokens.data(), targets.data())));
+    Row expected(sample.begin() + 1, sample.end());
+    sample.pop_back();
+    sample.resize(20, 0);
+    expected.resize(20, -1);
+    EXPECT_EQ(tokens, sample) << text;
+    EXPECT_EQ(targets, expected) << text;
+  };
+  Row ended = begin;
+  ended.push_back(2);
+  EXPECT_EQ(begin.front(), 1);
+  check("Who is it?", -1, begin);
+  check("Who is it?", 2, ended);
+  check("Who is it?</s>", 2, ended);  // the end is not added again
+}
+
 // The template of the tokenizer: <s>[user] ..</s>, and a line [assistant] ..</s>.
 TEST(JsonSamples, OnlyAnswersOfAConversationAreTargets) {
   const Directory directory;
@@ -183,8 +207,12 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
   refused(good + "{\n", {"line 2"});
   refused(good + "\n" + R"({"prompt": "a"})", {"line 3", "'completion'"});
   refused(R"({"prompt": 1, "completion": "b"})", {"line 1", "'prompt'"});
-  refused(R"({"text": "a"})",
-          {"line 1", "expected 'prompt' and 'completion', or 'messages', found none of them"});
+  refused(R"({"sentence": "a"})", {"line 1",
+                                   "expected 'prompt' and 'completion', 'text', or 'messages', "
+                                   "found none of them"});
+  refused(good + R"({"text": 3})", {"line 2", "'text' expects a string, found 3"});
+  refused(good + R"({"text": ""})", {"line 2", "'text' is empty"}, {.end = 2});
+  refused(R"({"text": "a", "prompt": "b"})", {"line 1", "unknown key 'prompt'"});
   refused(R"({"prompt": "a", "completion": "b", "weight": 2})", {"line 1", "'weight'"});
   refused(line("a", ""), {"line 1", "'completion' has no tokens"});
   refused(line("a", ""), {"line 1", "'completion' has no tokens"}, {.end = 2});

@@ -937,7 +937,7 @@ pub struct weft_mesh_config {
 #[derive(Clone, Copy)]
 pub struct weft_data_config {
     pub size: u32,
-    /// NAME.jsonl: the token after each completion; -1: none. Default: -1
+    /// NAME.jsonl: the token after each completion and text; -1: none. Default: -1
     pub end_token: i32,
     /// little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of bytes if the vocabulary is 256 and there is no tokenizer. NULL: synthetic data, or only eval_path
     pub path: *const c_char,
@@ -1409,7 +1409,7 @@ extern "C" {
     pub fn weft_key_public(secret: *const c_char, public_key: *mut c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_data_config_init(config: *mut weft_data_config, size: usize);
-    /// Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after the sample, are -1, which the loss does not count. A line can also be {"messages": [{"role": "...", "content": "..."}, ...]}, a conversation in the form of the chat template (weft_tokenizer_chat), of which only the answers of the role "assistant", with the end of their turns, are targets. A sample of more than seq_len + 1 tokens is refused. A window is one sample or, if `packed` is not 0, as many as it has room for; eval_share is a share of the samples. Owner: caller; free with weft_data_free. Thread: any.
+    /// Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after the sample, are -1, which the loss does not count. Of {"text": "..."} every token is a target. Of {"messages": [{"role": "...", "content": "..."}, ...]}, a conversation in the form of the chat template (weft_tokenizer_chat), only the answers of the role "assistant", with the end of their turns, are targets. A sample of more than seq_len + 1 tokens is refused. A window is one sample or, if `packed` is not 0, as many as it has room for; eval_share is a share of the samples. Owner: caller; free with weft_data_free. Thread: any.
     pub fn weft_data_open(config: *const weft_data_config, out: *mut *mut weft_data, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.
     pub fn weft_data_free(data: *mut weft_data);

@@ -130,13 +130,14 @@ impl<'a> DataBuilder<'a> {
         self
     }
 
-    /// The files are texts, or samples, NAME.jsonl, of which each line is `{"prompt": "...", "completion": "..."}`. Default: none.
+    /// The files are texts, or samples, NAME.jsonl, of which each line is `{"prompt": "...", "completion": "..."}`
+    /// or `{"text": "..."}`. Default: none.
     pub fn tokenizer(mut self, tokenizer: &'a Tokenizer) -> Self {
         self.raw.tokenizer = tokenizer.raw();
         self
     }
 
-    /// NAME.jsonl: the token after each completion. Default: none.
+    /// NAME.jsonl: the token after each completion and text. Default: none.
     pub fn end_token(mut self, token: impl Into<Option<i32>>) -> Self {
         self.raw.end_token = token.into().unwrap_or(-1);
         self
