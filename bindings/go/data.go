@@ -93,6 +93,13 @@ func (d *Data) EvalPositions(first int, positions *Tensor) error {
 	})
 }
 
+// Windows returns the number of windows of an epoch; 0: there is no file for training.
+func (d *Data) Windows() int {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return int(C.weft_data_windows(d.c))
+}
+
 // EvalWindows returns the number of consecutive windows of held-out data; 0: there is none.
 func (d *Data) EvalWindows() int {
 	d.mu.RLock()

@@ -96,6 +96,9 @@ func TestPackedSamplesHavePositions(t *testing.T) {
 	data, err := weft.OpenData(weft.DataConfig{Path: path, EvalPath: path, Vocabulary: 520, SeqLen: 16, Tokenizer: tokenizer, Packed: true})
 	try(t, err)
 	defer data.Close()
+	if windows := data.Windows(); windows != 1 {
+		t.Errorf("%d windows for training, expected 1", windows)
+	}
 	if windows := data.EvalWindows(); windows != 1 {
 		t.Error(windows)
 	}

@@ -228,6 +228,10 @@ weft_status weft_data_positions(const weft_data* data, uint64_t seed, uint64_t s
   });
 }
 
+int64_t weft_data_windows(const weft_data* data) {
+  return data && data->train ? data->train->trainings() : 0;
+}
+
 int64_t weft_data_eval_windows(const weft_data* data) { return data ? eval_windows(*data) : 0; }
 
 weft_status weft_data_eval(const weft_data* data, int64_t first, weft_tensor* x,

@@ -61,10 +61,10 @@ class TrialRun {
     DataOptions generated;
     generated.file = kSynthetic;
     DataPtr data;
-    CLI_TRY(open_data(generated, built_.info, plan_.micro_batch_size, true, data));
-    std::vector<TensorPtr> inputs(inputs_of(options_.model));
     CLI_TRY(
-        make_inputs(built_.info, int64_t{plan_.micro_batches} * plan_.micro_batch_size, inputs));
+        open_data(generated, built_.info, /*end_token=*/-1, plan_.micro_batch_size, true, data));
+    std::vector<TensorPtr> inputs(inputs_of(options_.model));
+    CLI_TRY(make_inputs(built_.info, samples_of_step(plan_), inputs));
     CLI_TRY(ranks_.start(built_.plan.get(), launch_, run_));
     CLI_CALL(weft_run_trace(run_.get(), kMostJobs, &err));
     std::vector<weft_tensor*> batch;

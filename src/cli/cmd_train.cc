@@ -16,15 +16,19 @@ namespace weft::cli {
 
 namespace {
 
+constexpr uint32_t kMostEpochs = 1'000'000;
+
 struct Train {
   explicit Train(Parser& parser) : settings(parser) {}
   StoredOptions settings;
   TrainOptions options;
+  DataPtr data;
   std::string trained_data;  // the digest of --data of the checkpoint
 
   Outcome run();
   Outcome train();
   Outcome resume(CheckpointPtr& checkpoint);
+  Outcome take_epochs(weft_checkpoint* resumed);
   Outcome run_trainer(CheckpointPtr checkpoint);
   void choose_tokenizer();
   std::vector<std::pair<std::string, std::string>> stored_texts() const;
@@ -125,6 +129,24 @@ void Train::choose_tokenizer() {
     }
 }
 
+// The data determines the number of steps, which the plan contains.
+Outcome Train::take_epochs(weft_checkpoint* resumed) {
+  if (options.epochs == 0) return {};
+  if (!options.plan.plan_file.empty() && options.optimizer.curve != "constant")
+    return not_combined("--epochs", "--plan, whose learning rate has a last step");
+  Built built;
+  StartWeights weights;
+  CLI_TRY(build_model(options.model, stages_of(options.plan), built));
+  CLI_TRY(weights.open(options.init, built, resumed));
+  CLI_TRY(open_data(options.data, built.info, weights.end_token(), options.plan.micro_batch_size,
+                    /*trains=*/true, data));
+  CLI_TRY(steps_of_epochs(options.epochs, data.get(), options.plan, options.steps));
+  Outcome curve = check_curve(options.optimizer, options.steps);
+  if (!curve.ok())
+    curve.hint = "--epochs " + std::to_string(options.epochs) + " has this number of steps";
+  return curve;
+}
+
 // With the digest of --data, if something is saved or compared with it.
 std::vector<std::pair<std::string, std::string>> Train::stored_texts() const {
   std::vector<std::pair<std::string, std::string>> texts = settings.texts();
@@ -166,12 +188,13 @@ Outcome Train::train() {
   CLI_TRY(settle_mesh(settings, options.plan));
   settle_defaults(settings, options.plan, options.optimizer);
   complete_model(options);
+  choose_tokenizer();
+  CLI_TRY(take_epochs(checkpoint.get()));
   if (options.steps > 0) CLI_TRY(check_curve(options.optimizer, options.steps));
   CLI_TRY(settle_choices(options.model, options.plan, options.optimizer, options.steps));
   CLI_TRY(set_ranks(options.launch, options.plan.ranks));
   options.launch.quiet = options.quiet;
   watch_signals();
-  choose_tokenizer();
   if (!options.checkpoint.empty()) CLI_TRY(settings.check_storable());
   options.adds_to_log = !options.resume.empty();
   return run_trainer(std::move(checkpoint));
@@ -183,7 +206,7 @@ Outcome Train::run_trainer(CheckpointPtr checkpoint) {
   const auto texts = stored_texts();
   bool has_started = false;
   for (uint32_t restarts = 1;; ++restarts) {
-    auto trainer = std::make_unique<Trainer>(options, texts);
+    auto trainer = std::make_unique<Trainer>(options, texts, data);
     Outcome outcome = trainer->run(checkpoint.get());
     has_started = has_started || trainer->has_started();
     if (outcome.exit != kLost || !has_started || restarts > options.launch.restarts) return outcome;
@@ -304,12 +327,19 @@ Action add_train(Parser& parser) {
   train->settings.section("Optimization");
   train->settings.add("--steps", o.steps, "Total number of steps, including those before --resume")
       .type("N");
+  parser
+      .add("--epochs", o.epochs,
+           "Total number of passes over --data, including those before --resume, which determines "
+           "--steps. 0: --steps does")
+      .type("N")
+      .range(0, kMostEpochs)
+      .excludes("--steps");
   add_rank_options(parser, train->settings, o);
   add_optimizer_options(train->settings, o.optimizer);
   add_checkpoint_options(parser, train->settings, o);
   add_output_options(parser, o);
-  parser.common({"--data", "--eval", "--steps", "--lr", "--micro-batches", "--micro-batch-size",
-                 "--ranks", "--schedule", "--checkpoint", "--resume"});
+  parser.common({"--data", "--eval", "--epochs", "--steps", "--lr", "--micro-batches",
+                 "--micro-batch-size", "--ranks", "--schedule", "--checkpoint", "--resume"});
   return [train] { return train->run(); };
 }
 

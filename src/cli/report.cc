@@ -38,9 +38,10 @@ void Report::add(const JsonObject& line) {
   log_.add(line);
 }
 
-void Report::run(const std::string& line, const JsonObject& json) {
+void Report::run(const std::vector<std::string>& lines, const JsonObject& json) {
   add(json);
-  if (!o_.json) progress_.note(line);
+  if (o_.json) return;
+  for (const std::string& line : lines) progress_.note(line);
 }
 
 void Report::begin(uint64_t first, uint64_t last, uint64_t micro_batches) {

@@ -43,8 +43,8 @@ class Report {
   // Also writes all lines of --json to a file.
   Outcome log_to(const std::string& path, bool append) { return log_.open(path, append); }
   Outcome log_failure() const { return log_.failure(); }
-  // `line` for a person, `json` for a program.
-  void run(const std::string& line, const JsonObject& json);
+  // `lines` for a person, `json` for a program.
+  void run(const std::vector<std::string>& lines, const JsonObject& json);
   // Steps from first to last are computed together.
   void begin(uint64_t first, uint64_t last, uint64_t micro_batches);
   void micro_batch() { ++done_; }

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "cli/plan_report.h"
+#include "cli/train_data.h"
 #include "cli/units.h"
 
 namespace weft::cli {
@@ -56,6 +57,20 @@ std::string options_that_shorten(const RunFacts& facts) {
          (facts.built.info.tokens ? ", --micro-batches or --seq-len" : " or --micro-batches");
 }
 
+// 3 significant digits, but all digits before the point.
+std::string count_text(double value) {
+  return value >= 100 ? fixed_text(value, 0) : short_text(value);
+}
+
+std::string data_line(const RunFacts& facts, uint64_t steps) {
+  const double per_epoch = facts.steps_per_epoch();
+  return "data: " + std::to_string(facts.windows) +
+         (facts.windows == 1 ? " sequence of " : " sequences of ") +
+         std::to_string(facts.built.info.seq_len) + " tokens, " + count_text(per_epoch) +
+         " steps per epoch, " + count_text(static_cast<double>(steps) / per_epoch) +
+         " epochs in all";
+}
+
 constexpr std::pair<const char*, weft_memory_kind> kKinds[] = {
     {"weights", WEFT_MEMORY_WEIGHTS},     {"gradients", WEFT_MEMORY_GRADIENTS},
     {"optimizer", WEFT_MEMORY_OPTIMIZER}, {"activations", WEFT_MEMORY_ACTIVATIONS},
@@ -72,16 +87,24 @@ Outcome RunFacts::predict() {
   return {};
 }
 
-std::string run_line(const RunFacts& facts) {
+double RunFacts::steps_per_epoch() const {
+  return static_cast<double>(windows) / static_cast<double>(samples_of_step(plan));
+}
+
+std::vector<std::string> run_lines(const RunFacts& facts, uint64_t steps) {
   const std::string name = facts.built.info.text, mesh = mesh_text(facts);
   const uint32_t ranks = facts.info.ranks;
   const std::string seconds = "about " + about_text(facts.submission_seconds()) + " per ";
-  return name.substr(0, name.find(':')) + ": " + parameters_text(*facts.built.model, facts.info) +
-         ", " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
-         (mesh.empty() ? "" : " (" + mesh + ")") + ", " + schedule_text(facts.info) + ", " +
-         size_text(facts) + "; predicted: " + bytes_text(facts.predicted.peak_bytes) +
-         (ranks == 1 ? "" : " on the largest rank") + ", " + seconds +
-         (weft_plan_updates(facts.built.plan.get()) > 1 ? "segment" : "step");
+  std::vector<std::string> out;
+  out.push_back(name.substr(0, name.find(':')) + ": " +
+                parameters_text(*facts.built.model, facts.info) + ", " + std::to_string(ranks) +
+                (ranks == 1 ? " rank" : " ranks") + (mesh.empty() ? "" : " (" + mesh + ")") + ", " +
+                schedule_text(facts.info) + ", " + size_text(facts) +
+                "; predicted: " + bytes_text(facts.predicted.peak_bytes) +
+                (ranks == 1 ? "" : " on the largest rank") + ", " + seconds +
+                (weft_plan_updates(facts.built.plan.get()) > 1 ? "segment" : "step"));
+  if (facts.windows > 0) out.push_back(data_line(facts, steps));
+  return out;
 }
 
 std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here) {
@@ -128,6 +151,8 @@ JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) 
       .add("micro_batch_size", facts.plan.micro_batch_size);
   if (!in_turn.empty()) out.add("stage_replicas", in_turn);
   if (facts.built.info.tokens) out.add("seq_len", facts.built.info.seq_len);
+  if (facts.windows > 0)
+    out.add("sequences", facts.windows).add("steps_per_epoch", facts.steps_per_epoch());
   return out.add("unit", facts.unit())
       .add("from_step", first_step)
       .add("to_step", steps)

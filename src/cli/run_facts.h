@@ -13,19 +13,23 @@ namespace weft::cli {
 struct RunFacts {
   const Built& built;
   const PlanOptions& plan;
+  const int64_t windows;  // of an epoch; 0: the data is generated
   weft_plan_info info = sized<weft_plan_info>();
   weft_prediction_info predicted = sized<weft_prediction_info>();
   PredictionPtr prediction;
 
-  RunFacts(const Built& made, const PlanOptions& options) : built(made), plan(options) {}
+  RunFacts(const Built& made, const PlanOptions& options, int64_t windows_of_data)
+      : built(made), plan(options), windows(windows_of_data) {}
   Outcome predict();
   const char* unit() const { return built.info.tokens ? "tokens" : "samples"; }
   // Per submission of several updates, see weft_plan_updates().
   double submission_seconds() const { return seconds_of(predicted.step_ns); }
+  double steps_per_epoch() const;
 };
 
-// "gpt-nano 0.84 M parameters, 2 ranks (stage=2), 1f1b, ..."
-std::string run_line(const RunFacts& facts);
+// "gpt-nano: 0.84 M parameters, 2 ranks (stage=2), 1f1b, ..." and, with a file,
+// "data: 248 sequences of 128 tokens, 7.75 steps per epoch, ..."
+std::vector<std::string> run_lines(const RunFacts& facts, uint64_t steps);
 // Warnings about a step that takes minutes, or most of the memory of this machine, on which the
 // first `ranks_here` ranks run. One warning per item.
 std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here);

@@ -29,13 +29,13 @@ Outcome check_eval(const std::string& eval) {
 bool is_text(const char* path) { return path && id_width(path) == 0; }
 
 // Opens the files of `config`, with what else they need.
-Outcome open_files(const DataOptions& options, const weft_preset_info& model,
+Outcome open_files(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
                    weft_data_config config, DataPtr& out) {
   config.vocabulary = model.vocabulary;
   config.seq_len = model.seq_len;
   config.width = model.tokens ? 0 : model.width;
   config.packed = options.has_json();
-  if (options.has_json()) config.end_token = options.end_token;
+  if (options.has_json()) config.end_token = end_token;
   if (config.end_token >= model.vocabulary)
     return {
         kBadInput,
@@ -57,7 +57,7 @@ Outcome open_files(const DataOptions& options, const weft_preset_info& model,
 
 }  // namespace
 
-Outcome open_data(const DataOptions& options, const weft_preset_info& model,
+Outcome open_data(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
                   uint32_t micro_batch_size, bool trains, DataPtr& out) {
   CLI_TRY(check_eval(options.eval));
   const double share = share_of(options.eval);
@@ -75,7 +75,7 @@ Outcome open_data(const DataOptions& options, const weft_preset_info& model,
   if (config.eval_path && !config.path)
     return {kUsage, "--eval '" + options.eval + "' is a file, which requires --data FILE",
             "generated data has held-out samples of its own: --eval 0.1"};
-  CLI_TRY(open_files(options, model, config, out));
+  CLI_TRY(open_files(options, model, end_token, config, out));
   const int64_t windows = weft_data_eval_windows(out.get());
   if (!options.eval.empty() && !model.tokens && windows < micro_batch_size)
     return {kBadInput,
@@ -85,10 +85,22 @@ Outcome open_data(const DataOptions& options, const weft_preset_info& model,
   return {};
 }
 
-Outcome open_held_out(const DataOptions& options, const weft_preset_info& model, DataPtr& out) {
+Outcome steps_of_epochs(uint64_t epochs, const weft_data* data, const PlanOptions& plan,
+                        uint64_t& steps) {
+  const auto windows = static_cast<uint64_t>(weft_data_windows(data)),
+             samples = static_cast<uint64_t>(samples_of_step(plan));
+  if (windows == 0)
+    return {kUsage, "--epochs requires --data FILE: generated data has no end",
+            "--steps N trains on it"};
+  steps = epochs * windows / samples + (epochs * windows % samples != 0);
+  return {};
+}
+
+Outcome open_held_out(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
+                      DataPtr& out) {
   weft_data_config config = defaults(weft_data_config_init);
   config.eval_path = options.eval.c_str();
-  return open_files(options, model, config, out);
+  return open_files(options, model, end_token, config, out);
 }
 
 Outcome submit(weft_run* run, std::span<const TensorPtr> inputs, weft_step_mode mode,

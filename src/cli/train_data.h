@@ -14,17 +14,25 @@ inline bool is_json(std::string_view file) { return file.ends_with(".jsonl"); }
 struct DataOptions {
   std::string file, eval;  // --data; empty: none is named
   std::string tokenizer;   // for files of text; empty: there is none
-  int32_t end_token = -1;  // of samples
 
   bool has_json() const { return is_json(file) || is_json(eval); }
 };
 
-// `trains`: the run makes steps, so that it needs data.
-Outcome open_data(const DataOptions& options, const weft_preset_info& model,
+// The samples of a step.
+inline int64_t samples_of_step(const PlanOptions& plan) {
+  return int64_t{plan.micro_batches} * plan.micro_batch_size;
+}
+
+// `end_token`: of samples; -1: none. `trains`: the run makes steps, so that it needs data.
+Outcome open_data(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
                   uint32_t micro_batch_size, bool trains, DataPtr& out);
+// Sets the steps of so many epochs, of data that has been opened.
+Outcome steps_of_epochs(uint64_t epochs, const weft_data* data, const PlanOptions& plan,
+                        uint64_t& steps);
 
 // Opens only the file `options.eval`.
-Outcome open_held_out(const DataOptions& options, const weft_preset_info& model, DataPtr& out);
+Outcome open_held_out(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
+                      DataPtr& out);
 
 // The inputs of a model: tokens, targets, and positions if samples are packed.
 inline size_t inputs_of(const ModelOptions& model) { return model.packed ? 3 : 2; }

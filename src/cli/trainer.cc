@@ -47,8 +47,11 @@ Outcome before_the_work(Outcome outcome) {
 }  // namespace
 
 Trainer::Trainer(const TrainOptions& options,
-                 std::vector<std::pair<std::string, std::string>> settings)
-    : options_(options), settings_(std::move(settings)), directory_(options.checkpoint) {}
+                 std::vector<std::pair<std::string, std::string>> settings, DataPtr& data)
+    : options_(options),
+      settings_(std::move(settings)),
+      data_(data),
+      directory_(options.checkpoint) {}
 
 Outcome Trainer::prepare(weft_checkpoint* resumed) {
   if (!options_.quiet) warn_of_slow_kernels("train");
@@ -57,9 +60,11 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
   CLI_TRY(open_weights(resumed));
   CLI_TRY(check_rounds());
-  CLI_TRY(open_samples());
+  if (!data_)
+    CLI_TRY(open_data(options_.data, built_.info, weights_.end_token(),
+                      options_.plan.micro_batch_size, step_ < options_.steps, data_));
   CLI_TRY(check_writable(options_.checkpoint));
-  CLI_TRY(directory_.take(resumed ? &weights_info_ : nullptr));
+  CLI_TRY(directory_.take(resumed ? &weights_.info : nullptr));
   CLI_TRY(announce());
   inputs_.resize(inputs_of(options_.model));
   CLI_TRY(make_inputs(built_.info, samples_of_update() * weft_plan_updates(built_.plan.get()),
@@ -80,13 +85,13 @@ uint32_t Trainer::ranks_here() const {
 
 // Before ranks are started, so that a run that is larger than intended costs nothing.
 Outcome Trainer::announce() {
-  RunFacts facts(built_, options_.plan);
+  RunFacts facts(built_, options_.plan, weft_data_windows(data_.get()));
   CLI_TRY(facts.predict());
   report_ = std::make_unique<Report>(ReportOptions{options_.json, options_.quiet, options_.steps,
                                                    facts.unit(), facts.submission_seconds()});
   if (!options_.log.empty())
     CLI_TRY(before_the_work(report_->log_to(options_.log, options_.adds_to_log)));
-  report_->run(run_line(facts), run_json(facts, step_, options_.steps));
+  report_->run(run_lines(facts, options_.steps), run_json(facts, step_, options_.steps));
   if (options_.quiet) return {};
   if (step_ < options_.steps)
     for (const std::string& warning : run_warnings(facts, ranks_here())) complain("train", warning);
@@ -94,7 +99,7 @@ Outcome Trainer::announce() {
     complain("train",
              "nothing is left to do: the checkpoint has " + std::to_string(step_) +
                  " steps, and --steps is " + std::to_string(options_.steps),
-             "a larger --steps continues");
+             "a larger --steps or --epochs continues");
   return {};
 }
 
@@ -113,39 +118,22 @@ Outcome Trainer::check_rounds() const {
   return {};
 }
 
-// Finds the checkpoint whose weights the run begins with.
 Outcome Trainer::open_weights(weft_checkpoint* resumed) {
-  weights_ = resumed ? resumed : built_.checkpoint.get();
-  if (!resumed && !options_.init.empty()) {
-    CLI_TRY(open_checkpoint("train", options_.init, init_, weights_info_));
-    weights_ = init_.get();
-  }
-  if (!weights_) return {};
-  weft_error err = sized<weft_error>();
-  CLI_CALL(weft_checkpoint_describe(weights_, &weights_info_));
-  if (init_ && weights_info_.model)
-    CLI_TRY(check_same_weights(built_.info.text, options_.init, weights_info_.model));
+  CLI_TRY(weights_.open(options_.init, built_, resumed));
   if (!resumed) return {};
-  step_ = weights_info_.step;
-  last_checkpoint_ = weights_info_.path;
+  step_ = weights_.info.step;
+  last_checkpoint_ = weights_.info.path;
   return {};
-}
-
-Outcome Trainer::open_samples() {
-  DataOptions data = options_.data;
-  if (weights_info_.n_ends > 0) data.end_token = weights_info_.ends[0];
-  return open_data(data, built_.info, options_.plan.micro_batch_size, step_ < options_.steps,
-                   data_);
 }
 
 Outcome Trainer::load(bool resumes) {
   weft_error err = sized<weft_error>();
-  if (weights_)
-    CLI_CALL(
-        weft_run_load(run_.get(), weights_, resumes ? WEFT_LOAD_ALL : WEFT_LOAD_WEIGHTS, &err));
+  if (weights_.from)
+    CLI_CALL(weft_run_load(run_.get(), weights_.from, resumes ? WEFT_LOAD_ALL : WEFT_LOAD_WEIGHTS,
+                           &err));
   if (!resumes && built_.adapter)
     CLI_CALL(weft_run_load(run_.get(), built_.adapter.get(), WEFT_LOAD_WEIGHTS, &err));
-  if (resumes && directory_.contains(weights_info_)) saved_ = step_;
+  if (resumes && directory_.contains(weights_.info)) saved_ = step_;
   return {};
 }
 
@@ -155,7 +143,7 @@ Outcome Trainer::keep_source() {
   if (options_.checkpoint.empty()) return {};
   const std::filesystem::path kept = std::filesystem::path(options_.checkpoint) / "source";
   const std::string& tokenizer = options_.data.tokenizer;
-  const std::string source = weights_info_.source ? weights_info_.source : "";
+  const std::string source = weights_.info.source ? weights_.info.source : "";
   std::error_code ignored;
   const auto is_kept = [&](const std::string& path) {
     return path.empty() || std::filesystem::equivalent(path, kept, ignored);

@@ -7,6 +7,7 @@
 #include "cli/launch.h"
 #include "cli/report.h"
 #include "cli/run_facts.h"
+#include "cli/start_weights.h"
 #include "cli/train_data.h"
 
 namespace weft::cli {
@@ -18,15 +19,16 @@ struct TrainOptions {
   LaunchOptions launch;
   DataOptions data;
   std::string checkpoint, resume, init, trace, log;
-  uint64_t steps = 100, eval_every = 0, checkpoint_every = 100;
+  uint64_t steps = 100, epochs = 0, eval_every = 0, checkpoint_every = 100;
   bool json = false, quiet = false;
   bool adds_to_log = false;  // the lines of this run to those of another one
 };
 
 class Trainer {
  public:
-  // `settings` is stored in checkpoints.
-  Trainer(const TrainOptions& options, std::vector<std::pair<std::string, std::string>> settings);
+  // `settings` is stored in checkpoints. `data` is opened if it is null, and stays open.
+  Trainer(const TrainOptions& options, std::vector<std::pair<std::string, std::string>> settings,
+          DataPtr& data);
 
   // `resumed`: the checkpoint from which to continue, or null.
   Outcome run(weft_checkpoint* resumed);
@@ -43,7 +45,6 @@ class Trainer {
   uint32_t ranks_here() const;
   Outcome check_rounds() const;
   Outcome open_weights(weft_checkpoint* resumed);
-  Outcome open_samples();
   Outcome load(bool resumes);
   Outcome keep_source();
   Outcome check_finite(const weft_event& update);
@@ -72,17 +73,13 @@ class Trainer {
   Outcome finish(Events& events);
   // Whether the last steps (several after a segment) include a multiple of `every`.
   bool due(uint64_t every) const { return every > 0 && step_ / every > before_ / every; }
-  int64_t samples_of_update() const {
-    return int64_t{options_.plan.micro_batches} * options_.plan.micro_batch_size;
-  }
+  int64_t samples_of_update() const { return samples_of_step(options_.plan); }
 
   const TrainOptions& options_;
   const std::vector<std::pair<std::string, std::string>> settings_;
   Built built_;
-  CheckpointPtr init_;                  // --init
-  weft_checkpoint* weights_ = nullptr;  // with whose weights the run begins
-  weft_checkpoint_info weights_info_ = sized<weft_checkpoint_info>();
-  DataPtr data_;
+  StartWeights weights_;
+  DataPtr& data_;
   CheckpointDirectory directory_;  // outlives the run, which writes into it
   Ranks ranks_;
   RunPtr run_;

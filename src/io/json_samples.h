@@ -29,6 +29,7 @@ class JsonSamples final : public SampleSource {
   static Result<JsonSamples> open(const std::string& path, const Tokenizer& tokenizer,
                                   const Result<ChatSource>& chat, const JsonSampleOptions& options);
 
+  int64_t trainings() const override { return trained_; }
   int64_t evaluations() const override { return windows() - trained_; }
   // Each window once before any comes again, in an order that is drawn for each pass.
   int64_t training(uint64_t seed, uint64_t step, int64_t sample, int64_t samples) const override;

@@ -11,6 +11,8 @@ class SampleSource {
  public:
   virtual ~SampleSource() = default;
 
+  // Samples of one pass over the part for training.
+  virtual int64_t trainings() const = 0;
   // Samples that training never uses.
   virtual int64_t evaluations() const = 0;
   // The place in the source of one of the `samples` samples of a training step. It depends only on

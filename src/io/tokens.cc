@@ -128,7 +128,7 @@ Result<Samples> Samples::make(TokenFile file, int64_t length, double held_out) {
   if (held_out > 0 && held < 2)
     return Status(Code::invalid, cat(file.path(), ": ", held, " of its ", file.size(),
                                      " tokens are for evaluation, expected at least 2"));
-  out.evaluations_ = held > 1 ? (held - 2) / length + 1 : 0;
+  out.evaluations_ = out.windows(held);
   out.file_ = std::move(file);
   return out;
 }

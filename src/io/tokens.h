@@ -55,6 +55,8 @@ class Samples final : public SampleSource {
 
   int64_t length() const { return length_; }
   int64_t starts() const { return boundary_ - length_; }  // where a training sample may begin
+  // Adjacent windows, as for evaluation. Training draws as many, but at any offset.
+  int64_t trainings() const override { return windows(boundary_); }
   int64_t evaluations() const override { return evaluations_; }
 
   // Places are offsets in the file.
@@ -66,6 +68,9 @@ class Samples final : public SampleSource {
   void positions(int64_t offset, int32_t* out) const override;
 
  private:
+  // That have each of so many tokens, except the first, as a target.
+  int64_t windows(int64_t tokens) const { return tokens > 1 ? (tokens - 2) / length_ + 1 : 0; }
+
   TokenFile file_;
   int64_t length_ = 0, boundary_ = 0, evaluations_ = 0;
 };

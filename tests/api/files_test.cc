@@ -125,6 +125,7 @@ TEST(Data, AFileCanBeOnlyForEvaluation) {
   Error err;
   ASSERT_EQ(weft_data_open(&config, &opened, &err), WEFT_OK) << err.text;
   const DataPtr data(opened);
+  EXPECT_EQ(weft_data_windows(data.get()), 0);
   EXPECT_EQ(weft_data_eval_windows(data.get()), 2);
   const TensorPtr x = zeros({1, 8}, WEFT_I32), y = zeros({1, 8}, WEFT_I32);
   ASSERT_EQ(weft_data_eval(data.get(), 1, x.get(), y.get(), &err), WEFT_OK) << err.text;
@@ -168,6 +169,7 @@ TEST(Data, TextsAndSamplesAreReadWithATokenizer) {
   config.eval_path = samples.c_str();
   const auto [status, data] = open(text, config);
   ASSERT_EQ(status, WEFT_OK) << err.text;
+  EXPECT_EQ(weft_data_windows(data.get()), 2);  // 14 tokens
   EXPECT_EQ(weft_data_eval_windows(data.get()), 1);
   const TensorPtr x = zeros({1, 8}, WEFT_I32), y = zeros({1, 8}, WEFT_I32);
   ASSERT_EQ(weft_data_sample(data.get(), 1, 0, x.get(), y.get(), &err), WEFT_OK) << err.text;
@@ -265,6 +267,7 @@ TEST(Data, DrawnDataHaveHeldOutWindowsWhateverTheShare) {
   Error err;
   ASSERT_EQ(weft_data_open(&config, &opened, &err), WEFT_OK) << err.text;
   const DataPtr data(opened);
+  EXPECT_EQ(weft_data_windows(data.get()), 0);
   EXPECT_EQ(weft_data_eval_windows(data.get()), 64);
   const TensorPtr x = zeros({2, 3}), y = zeros({2, 3});
   EXPECT_EQ(weft_data_eval(data.get(), 62, x.get(), y.get(), &err), WEFT_OK) << err.text;

@@ -79,7 +79,7 @@ class Progress(Case):
         done = self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"))[1]
         again = run("train", "--resume", self.path("ck"), "--in-process")
         self.assertEqual(again.returncode, 0, again.stderr)
-        self.assertIn("weft: train: nothing is left to do: the checkpoint has 2 steps, and --steps is 2\na larger --steps continues\n", again.stderr)
+        self.assertIn("weft: train: nothing is left to do: the checkpoint has 2 steps, and --steps is 2\na larger --steps or --epochs continues\n", again.stderr)
         self.assertIn(done["digest"], again.stdout)
         more = run("train", "--resume", self.path("ck"), "--in-process", "--steps", 3)
         self.assertNotIn("nothing is left", more.stderr)

@@ -125,6 +125,7 @@ TEST(JsonSamples, HeldOutOnesAreAtTheEndAndNeverDrawn) {
   for (int i = 0; i < 10; ++i) text += line("n", std::string(1, static_cast<char>('0' + i)));
   auto samples = open(directory, text, {.held_out = 0.3});
   ASSERT_TRUE(fine(samples.status()));
+  ASSERT_EQ(samples.value().trainings(), 7);
   ASSERT_EQ(samples.value().evaluations(), 3);
   const auto at = [&](int64_t window) {
     Row tokens(40), targets(40);
@@ -192,6 +193,7 @@ TEST(JsonSamples, ShareWindowsIfTheyArePacked) {
   for (int64_t i = 0; i < held; ++i) take(packed.value().evaluation(i));
   for (int64_t i = 0; i < packed.value().evaluation(0); ++i) take(i);
   EXPECT_EQ(found, wanted);
+  EXPECT_EQ(windows, packed.value().trainings() + held);
   EXPECT_LT(windows, 60);
 }
 

@@ -146,6 +146,7 @@ TEST(Samples, EvaluationCoversWhatIsHeldOut) {
   spill(directory / "a", file_of(1000, 1));
   auto made = samples(directory / "a", 9, 0.25);
   ASSERT_TRUE(fine(made.status()));
+  EXPECT_EQ(made.value().trainings(), 84);    // 749 targets, 9 each
   ASSERT_EQ(made.value().evaluations(), 28);  // 249 targets, 9 each
   int64_t next = 750;
   for (int64_t window = 0; window < 27; ++window) {
@@ -172,6 +173,7 @@ TEST(Samples, TheSmallestFilesThatWillDo) {
   auto all = samples(directory / "10", 9, 0);
   ASSERT_TRUE(fine(all.status()));
   EXPECT_EQ(all.value().starts(), 1);
+  EXPECT_EQ(all.value().trainings(), 1);
   EXPECT_EQ(all.value().evaluations(), 0);
   auto half = samples(directory / "10", 4, 0.5);
   ASSERT_TRUE(fine(half.status()));

@@ -61,7 +61,7 @@ class Tokenizers(unittest.TestCase):
             path = pathlib.Path(folder, "a.jsonl")
             path.write_text('{"prompt": "a", "completion": "b"}\n' * 2)
             with weft.Data(path, eval_path=path, vocabulary=520, seq_len=16, tokenizer=tokenizer, packed=1) as data:
-                self.assertEqual(data.eval_windows, 1)
+                self.assertEqual((data.windows, data.eval_windows), (1, 1))
                 for tokens, targets, positions in data.sample(0, 0, 1), data.eval(0, 2):
                     length = int((targets[0] != -1).nonzero()[0][-1] + 1) // 2
                     self.assertEqual(list(tokens[0][:length]), list(tokens[0][length:2 * length]))

@@ -654,6 +654,7 @@ weft_data_open = declare("weft_data_open", ctypes.c_int32, ctypes.POINTER(weft_d
 weft_data_free = declare("weft_data_free", None, ctypes.c_void_p)
 weft_data_sample = declare("weft_data_sample", ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(weft_error))
 weft_data_positions = declare("weft_data_positions", ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.POINTER(weft_error))
+weft_data_windows = declare("weft_data_windows", ctypes.c_int64, ctypes.c_void_p)
 weft_data_eval_windows = declare("weft_data_eval_windows", ctypes.c_int64, ctypes.c_void_p)
 weft_data_eval = declare("weft_data_eval", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(weft_error))
 weft_data_eval_positions = declare("weft_data_eval_positions", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.POINTER(weft_error))

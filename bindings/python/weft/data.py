@@ -32,6 +32,11 @@ class Data(Object):
                             lambda positions: check(_raw.weft_data_positions, self._ptr, seed, step, positions))
 
     @property
+    def windows(self) -> int:
+        """The number of windows of an epoch; 0: there is no file for training."""
+        return int(_raw.weft_data_windows(self._ptr))
+
+    @property
     def eval_windows(self) -> int:
         """The number of windows of held-out data."""
         return int(_raw.weft_data_eval_windows(self._ptr))

@@ -57,6 +57,11 @@ impl Data {
         attempt(|err| unsafe { sys::weft_data_positions(self.raw.as_ptr(), seed, step, positions, err) }).map(drop)
     }
 
+    /// The number of windows of an epoch; 0: there is no file for training.
+    pub fn windows(&self) -> usize {
+        unsafe { sys::weft_data_windows(self.raw.as_ptr()) as usize }
+    }
+
     /// The number of windows of held-out data; 0: there is none.
     pub fn eval_windows(&self) -> usize {
         unsafe { sys::weft_data_eval_windows(self.raw.as_ptr()) as usize }

@@ -68,6 +68,7 @@ fn held_out_samples_have_a_file_of_their_own() -> weft::Result<()> {
     std::fs::remove_file(&train).unwrap();
     std::fs::remove_file(&eval).unwrap();
     assert_eq!((both.eval_windows(), only.eval_windows()), (3, 3));
+    assert_eq!((both.windows(), only.windows()), (2, 0));
     let row = Desc::i32([1, 8]);
     let (mut tokens, mut targets) = (Tensor::zeros(&row)?, Tensor::zeros(&row)?);
     only.eval(0, &mut tokens, &mut targets)?;
