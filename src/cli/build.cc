@@ -130,9 +130,10 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
     weft_checkpoint_info info = sized<weft_checkpoint_info>();
     CLI_TRY(open_checkpoint(options.command, text, out.checkpoint, info));
     if (!info.model && info.adapters)
-      return {kBadInput, "'" + text + "' contains only adapters",
-              "name the model that they are for; train, generate and eval take this directory with "
-              "--adapter"};
+      return {
+          kBadInput, "'" + text + "' contains only adapters",
+          "name the model that they are for; train, generate, eval and export take this directory "
+          "with --adapter"};
     if (!info.model)
       return {kBadInput,
               "'" + text +

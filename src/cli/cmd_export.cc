@@ -3,6 +3,7 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/files.h"
+#include "cli/joined_checkpoint.h"
 
 namespace weft::cli {
 
@@ -24,14 +25,15 @@ uint32_t count_tensors(const weft_checkpoint* checkpoint, uint32_t all, bool mer
 
 Action add_export(Parser& parser) {
   struct Options {
-    std::string checkpoint, file, dtype = "f32";
+    std::string checkpoint, file, adapter, dtype = "f32";
     bool merge = false;
     weft_export_config config = defaults(weft_export_config_init);
   };
   auto o = std::make_shared<Options>();
   parser
       .add("CHECKPOINT", o->checkpoint,
-           "A checkpoint, or a directory of checkpoints (the latest is used)")
+           "A checkpoint, or a directory of checkpoints (the latest is used); with --adapter, also "
+           "a directory of Transformers")
       .required()
       .type("");
   parser
@@ -47,6 +49,10 @@ Action add_export(Parser& parser) {
                                  "Bytes of weights in each file of a directory, for example 2G")
                             .type("BYTES")
                             .bytes();
+  parser
+      .add("--adapter", o->adapter,
+           "Add the adapters in this directory of PEFT to the model of CHECKPOINT")
+      .type("DIR");
   parser.add(
       "--merge", o->merge,
       "Add the adapters of the model to the weights that they adapt. Without it, a directory "
@@ -61,13 +67,19 @@ Action add_export(Parser& parser) {
     weft_error err = sized<weft_error>();
     CheckpointPtr checkpoint;
     weft_checkpoint_info info = sized<weft_checkpoint_info>();
-    CLI_TRY(open_checkpoint("export", o->checkpoint, checkpoint, info));
+    JoinedCheckpoint joined;
+    if (!o->adapter.empty()) CLI_TRY(joined.make(o->checkpoint, o->adapter, o->file));
+    const std::string& path = o->adapter.empty() ? o->checkpoint : joined.path();
+    CLI_TRY(open_checkpoint("export", path, checkpoint, info));
+    if (info.adapters)
+      return {kBadInput, "'" + o->checkpoint + "' contains only adapters",
+              "name the model that they are for, and this directory with --adapter"};
     o->config.dtype = o->dtype.c_str();
     o->config.merge = o->merge;
     CLI_CALL(weft_checkpoint_export_as(checkpoint.get(), o->file.c_str(), &o->config, &err));
     const uint32_t tensors = count_tensors(checkpoint.get(), info.n_params, o->merge, directory);
-    print_line(o->file + ": " + std::to_string(tensors) + " tensors of step " +
-               std::to_string(info.step));
+    const std::string step = o->adapter.empty() ? " of step " + std::to_string(info.step) : "";
+    print_line(o->file + ": " + std::to_string(tensors) + " tensors" + step);
     return {};
   };
 }

@@ -108,6 +108,16 @@ class Adapters(Case):
             self.assertEqual([names[f"{prefix}.lora_{factor}.weight"][0] for factor in "AB"], [[4, 16], [48 if name == "gpt2" else 16, 4]])
             self.assertEqual(run("export", "--merge", out, out + "-merged/").returncode, 0)
             self.assertEqual(run("export", "--merge", out, out + "-merged.safetensors").returncode, 0)
+            before = sorted(os.listdir(self.directory))
+            for options, made in (["--merge"], "-merged"), ([], "-adapter"):
+                done = run("export", data(name), "--adapter", out + "-adapter", *options, out + "-joined/")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stdout, rf"\A{out}-joined/: \d+ tensors\n\Z")
+                self.assertEqual(sorted(os.listdir(out + "-joined")), sorted(os.listdir(out + made)))
+                for file in os.listdir(out + made):
+                    with open(os.path.join(out + made, file), "rb") as one, open(os.path.join(out + "-joined", file), "rb") as other:
+                        self.assertEqual(one.read(), other.read(), file)
+            self.assertEqual(sorted(os.listdir(self.directory)), sorted([*before, name + "-joined"]))
             expected = text(out)
             self.assertNotEqual(expected, text(data(name)))
             self.assertEqual(text(data(name), "--adapter", out + "-adapter"), expected)
@@ -127,6 +137,10 @@ class Adapters(Case):
         self.fails(3, "its model has no adapters to merge", "export", "--merge", self.base(), self.path("none"))
         self.fails(3, "has no adapter_config.json", "generate", data("gpt2"), "--adapter", data("llama"), *prompt)
         self.fails(3, "contains only adapters", "generate", self.path("gpt2-adapter"), *prompt)
+        self.fails(3, "contains only adapters\nname the model that they are for", "export", "--merge", self.path("gpt2-adapter"), self.path("none/"))
+        self.fails(3, "the model has adapters already", "export", self.path("gpt2"), "--adapter", self.path("gpt2-adapter"), self.path("none/"))
+        self.fails(3, "of another kind", "export", data("mistral"), "--adapter", self.path("llama-adapter"), self.path("none/"))
+        self.assertFalse([name for name in os.listdir(self.directory) if name.startswith("none")])
         self.fails(3, "the model has adapters already", "generate", self.path("gpt2"), "--adapter", self.path("gpt2-adapter"), *prompt)
         self.fails(3, "of another kind", "generate", data("mistral"), "--adapter", self.path("llama-adapter"), *prompt)
 
