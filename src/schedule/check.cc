@@ -150,7 +150,7 @@ class Structure {
     const int32_t whole = (u + 1) * schedule_.per_update();
     if (u < n.o) return no(ran_before(rank, s, Kind::O, u));
     if (u > n.o) return no(cat("stage ", s, " has not run ", s, "O", n.o, ", and updates ascend"));
-    if (n.w < whole) return no(cat("stage ", s, " has not run ", s, "W", n.w * own + replica));
+    if (n.w < whole) return no(not_run(rank, s, Kind::W, n.w * own + replica));
     if (n.w > whole)
       return no(ran_before(rank, s, Kind::W, whole * own + replica, " of the next update"));
     ++n.o;
@@ -179,18 +179,32 @@ class Structure {
       ++count;
       return true;
     }
-    const auto not_run = [&](Kind what, int32_t turn) {
-      return cat("stage ", action.stage, " has not run ", action.stage, kind_letter(what),
-                 at_turn(action, turn));
-    };
-    if (k < count)
-      return no(ran_before(schedule_.rank_of(action.stage, action.micro_batch), action.stage, kind,
-                           action.micro_batch));
-    if (before && k >= before->count) return no(not_run(before->kind, k));
-    return no(cat(not_run(kind, count), ", and micro-batches ascend"));
+    const int32_t rank = schedule_.rank_of(action.stage, action.micro_batch);
+    if (k < count) return no(ran_before(rank, action.stage, kind, action.micro_batch));
+    if (before && k >= before->count)
+      return no(not_run(rank, action.stage, before->kind, at_turn(action, k)));
+    return no(cat(not_run(rank, action.stage, kind, at_turn(action, count)),
+                  ", and micro-batches ascend"));
   }
 
-  // For an action that has been checked. B is I and W.
+  // The action as the row names it, or would: B is I and W.
+  std::string name_of(int32_t rank, int32_t stage, Kind kind, int32_t micro_batch) const {
+    bool has_b = false;
+    for (const Action& a : schedule_.rows[static_cast<size_t>(rank)]) {
+      if (a.stage != stage) continue;
+      has_b = has_b || a.kind == Kind::B;
+      if (a.micro_batch == micro_batch && (a.kind == Kind::I || a.kind == Kind::W))
+        return Action{stage, kind, micro_batch}.text();
+    }
+    const bool in_b = has_b && (kind == Kind::I || kind == Kind::W);
+    return Action{stage, in_b ? Kind::B : kind, micro_batch}.text();
+  }
+
+  std::string not_run(int32_t rank, int32_t stage, Kind kind, int32_t micro_batch) const {
+    return cat("stage ", stage, " has not run ", name_of(rank, stage, kind, micro_batch));
+  }
+
+  // For an action that has been checked.
   std::string ran_before(int32_t rank, int32_t stage, Kind kind, int32_t micro_batch,
                          std::string_view of_what = {}) const {
     const auto& row = schedule_.rows[static_cast<size_t>(rank)];
@@ -199,8 +213,8 @@ class Structure {
       return a.stage == stage && a.micro_batch == micro_batch &&
              (a.kind == kind || (in_b && a.kind == Kind::B));
     });
-    return cat("stage ", stage, " ran ", stage, kind_letter(kind), micro_batch, of_what,
-               " before, at action ", it - row.begin());
+    return cat("stage ", stage, " ran ", it->text(), of_what, " before, at action ",
+               it - row.begin());
   }
 
   // After an F or an I, before the W of the same action: then the counts are at their highest.
@@ -225,21 +239,21 @@ class Structure {
     const int32_t own = schedule_.replicas_of(s), after = schedule_.micro_batches - 1 - replica,
                   all = after < 0 ? 0 : after / own + 1;
     const Counts& n = counts_[cell(s, replica)];
-    const auto missing = [&](const char* kind, int32_t number) {
+    const auto missing = [&](Kind kind, int32_t number) {
       const int32_t r = schedule_.rank_of(s, replica);
       return Status(Code::invalid,
                     cat("rank ", r, ", action ", schedule_.rows[static_cast<size_t>(r)].size(),
-                        " (end of row): stage ", s, " has not run ", s, kind, number));
+                        " (end of row): ", not_run(r, s, kind, number)));
     };
-    const auto missing_turn = [&](const char* kind, int32_t turn) {
+    const auto missing_turn = [&](Kind kind, int32_t turn) {
       return missing(kind, turn * own + replica);
     };
-    if (n.f < all) return missing_turn("F", n.f);
+    if (n.f < all) return missing_turn(Kind::F, n.f);
     if (schedule_.forward_only) return {};
-    if (n.r > 0 && n.r < all) return missing_turn("R", n.r);
-    if (n.i < all) return missing_turn("I", n.i);
-    if (n.w < all) return missing_turn("W", n.w);
-    if (n.o < schedule_.updates_of(s)) return missing("O", n.o);
+    if (n.r > 0 && n.r < all) return missing_turn(Kind::R, n.r);
+    if (n.i < all) return missing_turn(Kind::I, n.i);
+    if (n.w < all) return missing_turn(Kind::W, n.w);
+    if (n.o < schedule_.updates_of(s)) return missing(Kind::O, n.o);
     return {};
   }
 

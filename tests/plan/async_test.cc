@@ -231,9 +231,9 @@ TEST(Checker, RefusesUpdatesOutOfPlace) {
   EXPECT_EQ(checker_fault("0F0 0B0 0O0 0F1 0B1 0O1\n"), "");
   EXPECT_EQ(checker_fault("0F0 0F1 0B0 0B1 0O0\n"), "");  // one update of two micro-batches
   EXPECT_EQ(checker_fault("0F0 0B0 0F1 0B1 0O0 0O1\n"),
-            "rank 0, action 4 (0O0): stage 0 ran 0W1 of the next update before, at action 3");
+            "rank 0, action 4 (0O0): stage 0 ran 0B1 of the next update before, at action 3");
   EXPECT_EQ(checker_fault("0F0 0O0 0B0 0F1 0B1 0O1\n"),
-            "rank 0, action 1 (0O0): stage 0 has not run 0W0");
+            "rank 0, action 1 (0O0): stage 0 has not run 0B0");
   EXPECT_EQ(checker_fault("0F0 0I0 0O0 0W0\n"), "rank 0, action 2 (0O0): stage 0 has not run 0W0");
   EXPECT_EQ(checker_fault("0F0 0B0 0O0 0O0 0F1 0B1 0O1\n"),
             "rank 0, action 3 (0O0): stage 0 ran 0O0 before, at action 2");
@@ -299,7 +299,7 @@ TEST(Refused, WhatNeedsAFlush) {
   rows.schedule_text = "0F0 0O0 0B0\n1F0 1B0 1O0\n";
   rows.micro_batches = 1;
   EXPECT_EQ(fault(rows),
-            "plan: schedule of mode train: rank 0, action 1 (0O0): stage 0 has not run 0W0");
+            "plan: schedule of mode train: rank 0, action 1 (0O0): stage 0 has not run 0B0");
   EXPECT_EQ(fault(pipedream_config(2), true),
             "plan: schedule 'pipedream' updates without a flush, and stages 0 and 1 use different "
             "versions of the tied parameter 'w0': vertical_sync is 0, expected 1");

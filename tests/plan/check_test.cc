@@ -42,17 +42,22 @@ TEST(CheckStructure, NamesRankPositionAndReason) {
   EXPECT_EQ(fault_of("0F0 0B0 0F0\n"),
             "rank 0, action 2 (0F0): stage 0 ran 0F0 before, at action 0");
   EXPECT_EQ(fault_of("0F0 0B0 0I0 0W0\n"),
-            "rank 0, action 2 (0I0): stage 0 ran 0I0 before, at action 1");
+            "rank 0, action 2 (0I0): stage 0 ran 0B0 before, at action 1");
   EXPECT_EQ(fault_of("0F0 0I0 0B0\n"),
             "rank 0, action 2 (0B0): stage 0 ran 0I0 before, at action 1");
   EXPECT_EQ(fault_of("0F0 0B0 0W0\n"),
-            "rank 0, action 2 (0W0): stage 0 ran 0W0 before, at action 1");
+            "rank 0, action 2 (0W0): stage 0 ran 0B0 before, at action 1");
   EXPECT_EQ(fault_of("0F0 0B0\n1F0 1B0 0F0\n"),
             "rank 1, action 2 (0F0): stage 0 belongs to rank 0");
   EXPECT_EQ(fault_of("0F0 0I0 0F1 0B1\n"),
             "rank 0, action 3 (0B1): stage 0 has not run 0W0, and micro-batches ascend");
   EXPECT_EQ(fault_of("0F0 0F1 0B1 0B0\n"),
-            "rank 0, action 2 (0B1): stage 0 has not run 0I0, and micro-batches ascend");
+            "rank 0, action 2 (0B1): stage 0 has not run 0B0, and micro-batches ascend");
+  EXPECT_EQ(fault_of("0F0 0F1 0I1 0W1 0I0 0W0\n"),
+            "rank 0, action 2 (0I1): stage 0 has not run 0I0, and micro-batches ascend");
+  EXPECT_EQ(fault_of("0F0 0F1 0I0 0W0\n"),
+            "rank 0, action 4 (end of row): stage 0 has not run 0I1");
+  EXPECT_EQ(fault_of("0F0 0F1 0B0\n"), "rank 0, action 3 (end of row): stage 0 has not run 0B1");
   EXPECT_EQ(fault_of("0F1 0F0 0B0 0B1\n"),
             "rank 0, action 0 (0F1): stage 0 has not run 0F0, and micro-batches ascend");
   EXPECT_EQ(fault_of("0F0 0F1 0I0 0I1 0W1 0W0\n"),

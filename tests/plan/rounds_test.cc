@@ -140,7 +140,7 @@ TEST(Checker, RefusesReplicasOutOfStep) {
             "rank 1, action 5 (end of row): stage 0 has not run 0O1");
   EXPECT_EQ(fault(1, "0F1 0B1 0O0 0F3 0O0"),
             "rank 1, action 4 (0O0): stage 0 ran 0O0 before, at action 2");
-  EXPECT_EQ(fault(1, "0F1 0F3 0B1 0O0 0O1"), "rank 1, action 4 (0O1): stage 0 has not run 0W3");
+  EXPECT_EQ(fault(1, "0F1 0F3 0B1 0O0 0O1"), "rank 1, action 4 (0O1): stage 0 has not run 0B3");
   // Stage 1 waits for 0F2, behind an update that waits for 0B1, which stage 1 has not answered.
   Schedule cycle = sound;
   cycle.rows = parse_schedule("0F0 0B0 0O0 0F2 0B2 0O1").take().rows;
