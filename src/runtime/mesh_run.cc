@@ -233,8 +233,10 @@ Result<std::unique_ptr<Run>> start_mesh(std::shared_ptr<const Plan> plan, Mesh& 
                                         void (*drop)(void*), const StartOptions& options) {
   auto run = std::make_unique<MeshRun>(std::move(plan), mesh, drop, options.log);
   WEFT_TRY(mesh.reserve(Mesh::Part::start));
-  const Status begun =
-      run->begin(options.wait, [opened = run.get(), threads] { return opened->open(threads); });
+  const Status begun = attempt([&] {
+    return run->begin(options.wait,
+                      [opened = run.get(), threads] { return opened->open(threads); });
+  });
   if (begun.ok()) return std::unique_ptr<Run>(std::move(run));
   if (!options.wait) mesh.give_back();  // it has no thread
   return begun;

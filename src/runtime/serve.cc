@@ -380,18 +380,18 @@ class Server final : public EventSource, private RankProcess::Owner {
 Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads,
              std::span<const Op* const> user_ops, const LogSink& log,
              const std::string& weights_dir) {
+  Server server(mesh, std::move(plan), {user_ops.begin(), user_ops.end()}, log, weights_dir);
   WEFT_TRY(mesh.reserve(Mesh::Part::serve));
-  return Server(mesh, std::move(plan), {user_ops.begin(), user_ops.end()}, log, weights_dir)
-      .run(threads);
+  return server.run(threads);
 }
 
 Result<std::unique_ptr<EventSource>> join_run(Mesh& mesh, std::shared_ptr<const Plan> plan,
                                               int threads, std::vector<const Op*> user_ops,
                                               const LogSink& log, const std::string& weights_dir) {
-  WEFT_TRY(mesh.reserve(Mesh::Part::serve));
   auto server =
       std::make_unique<Server>(mesh, std::move(plan), std::move(user_ops), log, weights_dir);
-  if (const Status begun = server->begin(threads); !begun.ok()) {
+  WEFT_TRY(mesh.reserve(Mesh::Part::serve));
+  if (const Status begun = attempt([&] { return server->begin(threads); }); !begun.ok()) {
     mesh.give_back();
     return begun;
   }

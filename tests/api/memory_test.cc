@@ -185,6 +185,43 @@ TEST_P(AnyDriver, AnyAllocationMayFail) {
   }
 }
 
+// Calls `begin`, which begins a run with the mesh and does not wait for other ranks, until none of
+// its allocations fails. A mesh whose call has failed can be used again.
+template <typename F>
+void begin_without_memory(weft_mesh* mesh, F&& begin) {
+  weft_status status = WEFT_ENOMEM;
+  int64_t n = 0;
+  for (; status == WEFT_ENOMEM; ++n) {
+    Error err;
+    weft_run* run = nullptr;
+    memory::fail(n, 1);
+    status = begin(mesh, &run, &err);
+    memory::stop_failing();
+    EXPECT_EQ(status, run ? WEFT_OK : WEFT_ENOMEM) << "allocation " << n << ": " << err.text;
+    weft_run_free(run);
+  }
+  EXPECT_GT(n, 5);
+}
+
+TEST(Beginning, AMeshIsFreeAfterAnAllocationHasFailed) {
+  const PlanPtr plan = new_plan(tiny_model(), plan_config(2));
+  weft_mesh *zero = nullptr, *one = nullptr;
+  ASSERT_EQ(weft_mesh_listen(nullptr, &zero, nullptr), WEFT_OK);
+  weft_mesh_config config = defaults(weft_mesh_config_init);
+  config.endpoint = weft_mesh_endpoint(zero);
+  ASSERT_EQ(weft_mesh_join(&config, &one, nullptr), WEFT_OK);
+  begin_without_memory(one, [](weft_mesh* mesh, weft_run** run, weft_error* err) {
+    return weft_run_join(mesh, nullptr, nullptr, nullptr, run, err);
+  });
+  begin_without_memory(zero, [&plan](weft_mesh* mesh, weft_run** run, weft_error* err) {
+    weft_run_config with = defaults(weft_run_config_init);
+    with.flags = WEFT_RUN_NOWAIT;
+    return weft_run_start(plan.get(), mesh, &with, run, err);
+  });
+  weft_mesh_free(one);
+  weft_mesh_free(zero);
+}
+
 // Whichever allocation of a generator fails, its sequences get the tokens that they get otherwise.
 class Generating : public testing::Test {
  protected:
