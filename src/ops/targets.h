@@ -12,8 +12,9 @@ constexpr int64_t kCrossEntropyFields = 3;
 inline Status check_targets(const View& targets, int port, int64_t classes) {
   for (int64_t i = 0; i < targets.desc.elements(); ++i)
     if (const int32_t target = targets.i32()[i]; target < -1 || target >= classes)
-      return Status(Code::data, cat("input ", port, ": target ", i, " is ", target,
-                                    ", expected -1 or 0 to ", classes - 1));
+      return Status(Code::data,
+                    cat("input ", port, ": target ", i, " is ", target, ", expected 0 to ",
+                        classes - 1, ", or -1 for a target that does not count"));
   return {};
 }
 
