@@ -1,4 +1,5 @@
 #include "api/handles.h"
+#include "base/most_threads.h"
 #include "base/nanoseconds.h"
 #include "runtime/measure.h"
 
@@ -24,7 +25,7 @@ weft_status weft_profile_new(weft_model* model, const weft_profile_config* confi
     WEFT_TRY(read_config(config, "weft_profile_config", c));
     WEFT_TRY(check_count("micro_batch_size", c.micro_batch_size, 1u << 30));
     WEFT_TRY(check_count("repeats", c.repeats, 1u << 30));
-    WEFT_TRY(check_count("threads", c.threads, 1024));
+    WEFT_TRY(check_count("threads", c.threads, kMostThreads));
     WEFT_TRY(model->model->check());
     MeasureOptions options;
     options.micro_batch_size = c.micro_batch_size;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "api/run_handle.h"
+#include "base/most_threads.h"
 #include "runtime/calibrate.h"
 
 using namespace weft;
@@ -153,8 +154,7 @@ Status weft::api::read_run_config(const weft_run_config* config, weft_run_config
   if (out.flags & ~uint32_t{WEFT_RUN_NOWAIT})
     return Status(Code::invalid,
                   cat("weft_run_config.flags are ", out.flags, ", expected 0 or WEFT_RUN_NOWAIT"));
-  constexpr uint32_t kMostThreads = 1024;  // of a Team
-  if (out.threads > kMostThreads)
+  if (out.threads > uint32_t{kMostThreads})
     return Status(Code::invalid, cat("weft_run_config.threads is ", out.threads, ", expected 0 to ",
                                      kMostThreads));
   if (out.log_level < WEFT_LOG_WARNING || out.log_level > WEFT_LOG_DEBUG)

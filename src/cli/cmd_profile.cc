@@ -172,7 +172,7 @@ Action add_profile(Parser& parser) {
       .add("--threads", o->config.threads,
            "Compute threads; use the number that each rank will have")
       .type("N")
-      .range(1, 1024);
+      .range(1, kMostThreads);
   parser
       .add("--ranks", o->ranks,
            "Also measure steps of so many ranks, which share this machine, and adjust the times")

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/most_threads.h"
 #include "base/text.h"
 #include "kernels/fpenv.h"
 
@@ -13,7 +14,6 @@ namespace weft {
 namespace {
 
 constexpr uint32_t kOpen = uint32_t{1} << 31;
-constexpr int kMostThreads = 1024;  // per rank
 
 // The time between two kernels of a job, or two jobs, is often shorter than a sleep and a wake-up,
 // so that spinning is faster. A thread that has spun for some microseconds lets others run.
