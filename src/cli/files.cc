@@ -61,23 +61,6 @@ Outcome open_file(const std::string& path, std::ios::openmode mode, std::ofstrea
   return out ? Outcome() : cannot_write(path, error);
 }
 
-Outcome read_all(int file, const std::string& path, size_t limit, std::string& out) {
-  constexpr size_t kBlock = size_t{1} << 20;
-  out.clear();
-  for (ssize_t n = -1; n != 0;) {
-    if (!wait_for_bytes(file)) return stopped(path);
-    const size_t size = out.size();
-    out.resize(size + std::min(kBlock, limit + 1 - size));
-    n = read(file, out.data() + size, out.size() - size);
-    if (n < 0 && errno != EINTR && errno != EAGAIN)
-      return {kFailed, path + ": cannot read: " + reason(errno), ""};
-    out.resize(size + static_cast<size_t>(std::max<ssize_t>(n, 0)));
-    if (out.size() > limit)
-      return {kBadInput, path + ": expected at most " + std::to_string(limit) + " bytes", ""};
-  }
-  return {};
-}
-
 // The path behind all links, of which the last one may lead to nothing, as the library follows
 // them.
 std::filesystem::path target_of(const std::filesystem::path& path, std::error_code& error) {
@@ -144,6 +127,23 @@ Outcome drop_incomplete_line(const std::string& path) {
 }
 
 }  // namespace
+
+Outcome read_all(int file, const std::string& name, size_t limit, std::string& out) {
+  constexpr size_t kBlock = size_t{1} << 20;
+  out.clear();
+  for (ssize_t n = -1; n != 0;) {
+    if (!wait_for_bytes(file)) return stopped(name);
+    const size_t size = out.size();
+    out.resize(size + std::min(kBlock, limit + 1 - size));
+    n = read(file, out.data() + size, out.size() - size);
+    if (n < 0 && errno != EINTR && errno != EAGAIN)
+      return {kFailed, name + ": cannot read: " + reason(errno), ""};
+    out.resize(size + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    if (out.size() > limit)
+      return {kBadInput, name + ": expected at most " + std::to_string(limit) + " bytes", ""};
+  }
+  return {};
+}
 
 Outcome read_text(const std::string& path, size_t limit, std::string& out) {
   std::error_code error;

@@ -16,6 +16,8 @@ namespace weft::cli {
 constexpr size_t kMostText = size_t{1} << 30;
 // All of a file of at most `limit` bytes.
 Outcome read_text(const std::string& path, size_t limit, std::string& out);
+// The same of an open file. `name` is for errors.
+Outcome read_all(int file, const std::string& name, size_t limit, std::string& out);
 
 // Waits until there are bytes to read, or the end. False: the time is over, or a signal asks to
 // stop, which would not end a read or open() that waits.

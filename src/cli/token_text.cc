@@ -1,8 +1,8 @@
 #include "cli/token_text.h"
 
+#include <unistd.h>
+
 #include <filesystem>
-#include <iostream>
-#include <sstream>
 
 #include "cli/files.h"
 
@@ -10,12 +10,8 @@ namespace weft::cli {
 
 Outcome read_file(const std::string& path, std::string& out) {
   constexpr size_t kMostBytes = size_t{1} << 34;  // as samples in JSON
-  if (path != "-") return read_text(path, kMostBytes, out);
-  std::ostringstream text;
-  text << std::cin.rdbuf();
-  if (std::cin.bad()) return {kBadInput, "standard input could not be read", ""};
-  out = std::move(text).str();
-  return {};
+  return path == "-" ? read_all(STDIN_FILENO, "standard input", kMostBytes, out)
+                     : read_text(path, kMostBytes, out);
 }
 
 Outcome open_tokenizer(const std::string& path, TokenizerPtr& out) {

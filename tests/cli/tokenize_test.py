@@ -33,6 +33,13 @@ class Tokenize(Case):
         piped = run("tokenize", FILES, "-", input=row["text"])
         self.assertEqual(piped.stdout, " ".join(map(str, row["ids"])) + "\n")
 
+    def test_standard_input_that_cannot_be_read_is_not_an_empty_text(self):
+        directory = os.open(self.directory, os.O_RDONLY)
+        done = run("tokenize", FILES, "-", stdin=directory)
+        os.close(directory)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertEqual(done.stderr, "weft: tokenize: standard input: cannot read: is a directory\n")
+
     def test_files_of_ids_become_the_text_again(self):
         for name, code in ("out.u16", "H"), ("out.u32", "I"):
             out = self.path(name)
