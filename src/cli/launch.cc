@@ -14,7 +14,6 @@
 #include "cli/console.h"
 #include "cli/files.h"
 #include "cli/secrets.h"
-#include "cli/signals.h"
 
 extern char** environ;
 
@@ -205,6 +204,7 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
     return {};
   }
   CLI_TRY(listen(options));
+  socket_.emplace(mesh_.get());
   CancelOnSignal cancel(mesh_.get());
   pids_.assign(options.ranks, 0);
   for (uint32_t rank = 1; rank < options.ranks - options.external; ++rank)

@@ -2,6 +2,7 @@
 // as processes that others start on this machine or elsewhere.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "cli/launcher.h"
 #include "cli/mesh_events.h"
 #include "cli/mesh_option.h"
+#include "cli/signals.h"
 
 namespace weft::cli {
 
@@ -83,6 +85,7 @@ class Ranks {
   Outcome not_started(Outcome outcome, weft_status status);
 
   MeshPtr mesh_;
+  std::optional<SocketFiles> socket_;
   std::string public_key_;  // of rank 0, if it admits the keys of --allow
   MeshEvents mesh_events_;
   std::vector<int> pids_;  // by rank; 0: not started here, or ended

@@ -21,8 +21,13 @@ volatile std::sig_atomic_t g_grace = 0;  // seconds
 
 std::atomic<const char*> g_answer = nullptr;
 
+std::atomic<const SocketFiles*> g_files = nullptr;
+
 extern "C" void on_signal(int number) {
-  if (g_signal && number != SIGHUP) _exit(128 + number);
+  if (g_signal && number != SIGHUP) {
+    if (const SocketFiles* const files = g_files) files->remove();
+    _exit(128 + number);
+  }
   if (g_signal) return;
   g_signal = number;
   const char* answer = g_answer;
@@ -87,6 +92,24 @@ void watch_signals() {
 void answer_signal_with(const char* text) { g_answer = text; }
 int stop_signal() { return g_signal; }
 bool parent_ended() { return g_parent_ended != 0; }
+
+SocketFiles::SocketFiles(const weft_mesh* mesh) {
+  constexpr std::string_view kScheme = "ipc://", kSocket = "/socket", kOwn = "/weft-";
+  const std::string_view endpoint = weft_mesh_endpoint(mesh);
+  if (!endpoint.starts_with(kScheme) || !endpoint.ends_with(kSocket)) return;
+  socket_ = endpoint.substr(kScheme.size());
+  lock_ = socket_ + ".lock";
+  directory_ = socket_.substr(0, socket_.size() - kSocket.size());
+  if (directory_.find(kOwn, directory_.rfind('/')) != directory_.npos) g_files = this;
+}
+
+SocketFiles::~SocketFiles() { g_files = nullptr; }
+
+void SocketFiles::remove() const {
+  unlink(socket_.c_str());
+  unlink(lock_.c_str());
+  rmdir(directory_.c_str());
+}
 
 CancelOnSignal::CancelOnSignal(weft_mesh* mesh) {
   g_mesh = mesh;

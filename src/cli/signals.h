@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "weft.h"
 
@@ -14,6 +15,21 @@ int stop_signal();    // 0, or the number of the signal that asked to stop
 // For work during which stop_signal() is not read: the first signal prints this text, which must
 // outlive the work. Null: it prints nothing.
 void answer_signal_with(const char* text);
+
+// While an object of this class exists, the second signal removes the socket of the mesh, if the
+// library has made a directory for it. Without that signal, the library removes it. There may be
+// only one object at a time.
+class SocketFiles {
+ public:
+  explicit SocketFiles(const weft_mesh* mesh);
+  ~SocketFiles();
+  void remove() const;  // in a signal handler
+  SocketFiles(const SocketFiles&) = delete;
+  SocketFiles& operator=(const SocketFiles&) = delete;
+
+ private:
+  std::string directory_, socket_, lock_;
+};
 
 // While an object of this class exists, the first signal cancels the mesh, and so does the end of a
 // watched process. Other children of this process are ignored. There may be only one object at a

@@ -94,6 +94,7 @@ Outcome Worker::serve() {
   config.weights_dir = o_.weights.empty() ? nullptr : o_.weights.c_str();
   MeshPtr joined;
   CLI_TRY(open(joined));
+  const SocketFiles socket(joined.get());
   CancelOnSignal cancel(joined.get());
   if (o_.parent) cancel.watch_parent(static_cast<int>(o_.parent));
   if (o_.verbose) log_to_stderr(config, "worker");

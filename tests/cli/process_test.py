@@ -38,9 +38,9 @@ def with_an_old_system_that_kills_no_rank():
 
 
 class Processes(Case):
-    def start(self, *args):
+    def start(self, *args, **kwargs):
         process = subprocess.Popen([WEFT, "train", TINY, *STEP, "--steps", "1000000", "--json", *map(str, args)],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.stdout.close)
         self.addCleanup(lambda: process.poll() is None and process.kill())
@@ -286,6 +286,19 @@ class Processes(Case):
     def test_ranks_end_by_themselves_on_old_systems(self):
         done = run("train", TINY, *STEP, "--steps", 1, "--ranks", 3, "-q", preexec_fn=with_an_old_system_that_kills_no_rank)
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_second_signal_leaves_no_socket_of_its_process(self):
+        sockets = self.path("sockets")
+        os.mkdir(sockets)
+        process = self.start("--ranks", 2, "--peer-timeout", 1000, env={**os.environ, "XDG_RUNTIME_DIR": sockets})
+        rank, = children(process.pid)
+        self.addCleanup(os.kill, rank, signal.SIGKILL)
+        os.kill(rank, signal.SIGSTOP)   # it does not end the step, and removes nothing
+        before = len(os.listdir(sockets))
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        self.assertIn(process.wait(timeout=60), (130, 143))
+        self.assertEqual(len(os.listdir(sockets)), before - 1)
 
     def test_interrupt_ends_every_rank_after_the_step(self):
         process = self.start("--ranks", 2, "--checkpoint", self.path("ck"))
