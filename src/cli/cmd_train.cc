@@ -19,7 +19,7 @@ namespace {
 constexpr uint32_t kMostEpochs = 1'000'000;
 
 struct Train {
-  explicit Train(Parser& parser) : settings(parser) {}
+  explicit Train(Parser& parser) : settings(parser, /*resets=*/true) {}
   StoredOptions settings;
   TrainOptions options;
   DataPtr data;
@@ -162,6 +162,7 @@ std::vector<std::pair<std::string, std::string>> Train::stored_texts() const {
 }
 
 Outcome Train::run() {
+  if (options.resume.empty()) CLI_TRY(settings.check_no_resets());
   CLI_TRY(take_place(options.launch));
   if (options.launch.place.rank == 0) return train();
   if (settings.given("ranks")) CLI_TRY(check_ranks(options.launch.place, options.plan.ranks));

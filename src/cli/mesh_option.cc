@@ -77,7 +77,8 @@ Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options, bool co
     options.data = mesh.data;
     options.shard_ranks = mesh.tensor;
     options.ranks = static_cast<uint32_t>(ranks);
-  } else if (settings.given("stage-replicas") && !settings.given("ranks")) {
+  } else if (!options.stage_replicas.empty() && settings.given("stage-replicas") &&
+             !settings.given("ranks")) {
     options.ranks = ranks_of(options.stage_replicas);
   }
   if (options.tensor == 0) options.tensor = options.shard_ranks;

@@ -102,6 +102,14 @@ constexpr double kMostNumber = std::numeric_limits<double>::max();
 // Name of the check for the type, which a check for a range replaces.
 constexpr const char* kTypeCheck = "type";
 
+// Name of the check that refuses an empty value.
+constexpr const char* kEmptyCheck = "empty";
+
+// An empty value is an error, because it usually comes from a shell variable that is not set.
+std::string check_text(const std::string& text) {
+  return text.empty() ? "its value is missing" : "";
+}
+
 // Name of the check whose description lists the values that completion offers.
 constexpr const char* kChoices = "choices";
 
@@ -118,6 +126,7 @@ template <typename Number>
 void expect(CLI::Option* option, const std::string& expected,
             const std::function<bool(Number)>& fits, const char* name = "") {
   const auto check = [expected, fits](const std::string& text) {
+    if (text.empty()) return check_text(text);
     Number number = 0;
     const std::errc error = read_number(text, number);
     if (error == std::errc::invalid_argument) return unexpected(text, expected);
@@ -133,11 +142,6 @@ void expect_instead(CLI::Option* option, const std::string& expected,
                     const std::function<bool(Number)>& fits) {
   option->get_validator(kTypeCheck)->active(false);
   expect<Number>(option, expected, fits);
-}
-
-// An empty value is an error, because it usually comes from a shell variable that is not set.
-std::string check_text(const std::string& text) {
-  return text.empty() ? "its value is missing" : "";
 }
 
 // The power of 1024 of a unit such as "M", "mb" or "MiB"; -1 if it is not a unit.
@@ -210,7 +214,7 @@ struct Adder {
     return app.add_option(names, *value, about)
         ->capture_default_str()
         ->take_last()
-        ->check(check_text);
+        ->check(CLI::Validator(check_text, "", kEmptyCheck));
   }
   template <typename Number>
   CLI::Option* operator()(Number* value) const {
@@ -256,13 +260,25 @@ bool takes_value(const CLI::App& app, const std::string& name) {
   return option && option->get_items_expected_min() > 0;
 }
 
-// Refuses an option whose value is empty, or would be the next option: CLI11 takes the next
-// argument as the value of "--name=".
+// CLI11 takes the next argument as the value of "--name=", but not as that of "--name" and "".
+std::vector<std::string> with_empty_values(const CLI::App& app,
+                                           const std::vector<std::string>& arguments) {
+  std::vector<std::string> out;
+  bool are_options = true;
+  for (const std::string& argument : arguments) {
+    are_options = are_options && argument != "--";
+    const std::string name = argument.substr(0, argument.size() - argument.ends_with('='));
+    const bool is_empty = are_options && name != argument && takes_value(app, name);
+    out.push_back(is_empty ? name : argument);
+    if (is_empty) out.emplace_back();
+  }
+  return out;
+}
+
+// Refuses an option whose value would be the next option.
 Outcome check_values(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
     const std::string& name = arguments[i];
-    if (name.ends_with('=') && takes_value(app, name.substr(0, name.size() - 1)))
-      return {kUsage, name.substr(0, name.size() - 1) + ": its value is missing", ""};
     if (i + 1 == arguments.size() || !takes_value(app, name)) continue;
     const std::string& next = arguments[i + 1];
     if (is_option(app, next))
@@ -322,6 +338,10 @@ Option Option::offers(const std::vector<std::string>& names) const {
   return *this;
 }
 
+Option Option::may_be_empty() const {
+  option_->get_validator(kEmptyCheck)->active(false);
+  return *this;
+}
 Option Option::bytes() const {
   option_->transform(CLI::Validator(as_bytes, ""));
   return *this;
@@ -378,6 +398,7 @@ std::vector<OptionRow> Parser::rows() const {
 
 Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {
   app_->set_help_flag("-h,--help", "Show this help")->group(section_);
+  arguments = with_empty_values(*app_, arguments);
   CLI_TRY(check_values(*app_, arguments));
   std::reverse(arguments.begin(), arguments.end());
   try {

@@ -37,6 +37,7 @@ class Option {
   Option positive() const;
   Option one_of(const std::vector<std::string>& names) const;
   Option offers(const std::vector<std::string>& names) const;  // for completion; accepts others
+  Option may_be_empty() const;
   Option bytes() const;  // accepts "64M" and other units, which are powers of 1024
   Option check(
       std::string (*fault)(const std::string&)) const;  // returns the fault, or an empty text

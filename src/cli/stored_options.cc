@@ -32,6 +32,13 @@ Outcome StoredOptions::check_not_combined(const std::vector<std::string>& names,
   return {};
 }
 
+Outcome StoredOptions::check_no_resets() const {
+  for (const Row& row : rows_)
+    if (row.option.given() && value_text(row.value).empty())
+      return {kUsage, "--" + row.name + ": its value is missing", ""};
+  return {};
+}
+
 Outcome StoredOptions::restore(const std::vector<std::pair<std::string, std::string>>& texts) {
   for (const auto& [name, text] : texts)
     for (const Row& row : rows_)

@@ -1,7 +1,10 @@
 // Options that a checkpoint stores as text, and that are the defaults when a run resumes.
 #pragma once
 
+#include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "cli/parser.h"
 
@@ -9,7 +12,8 @@ namespace weft::cli {
 
 class StoredOptions {
  public:
-  explicit StoredOptions(Parser& parser) : parser_(parser) {}
+  // `resets`: an empty value resets an option that has no default.
+  explicit StoredOptions(Parser& parser, bool resets = false) : parser_(parser), resets_(resets) {}
 
   void section(const std::string& title) { parser_.section(title); }
 
@@ -17,6 +21,8 @@ class StoredOptions {
   template <typename T>
   Option add(const std::string& names, T& value, const std::string& about) {
     const Option option = parser_.add(names, value, about);
+    if constexpr (std::is_same_v<T, std::string>)
+      if (resets_ && value.empty()) option.may_be_empty();
     rows_.push_back({name_of(names), option, &value});
     return option;
   }
@@ -30,6 +36,8 @@ class StoredOptions {
   bool given(const std::string& name) const;
   // Fails if one of the options is on the command line.
   Outcome check_not_combined(const std::vector<std::string>& names, const std::string& other) const;
+  // Fails if an option is reset: there is no checkpoint that has set it.
+  Outcome check_no_resets() const;
   // Sets the options that are not on the command line.
   Outcome restore(const std::vector<std::pair<std::string, std::string>>& texts);
 
@@ -40,6 +48,7 @@ class StoredOptions {
     Target value;
   };
   Parser& parser_;
+  const bool resets_;
   std::vector<Row> rows_;
 };
 

@@ -6,6 +6,7 @@ import math
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -105,6 +106,24 @@ class Train(Case):
         self.fails(3, "f32_nodes is 'lm_head', expected '' with precision f32", "train", "--resume", ck, "--steps", 2, "--precision", "f32", "--f32-nodes",
                    "lm_head")
         self.train("--resume", ck, "--steps", 2, "--precision", "f32")
+
+    def test_an_empty_value_resets_an_option_of_the_checkpoint(self):
+        ck, other = self.path("ck"), self.path("other")
+        self.train(TINY, *TINY_STEP, "--precision", "bf16", "--f32-nodes", "lm_head", "--steps", 1, "--ranks", 2, "--cut", "h.1.ln_1", "--speeds", "1,2",
+                   "--eval", 0.1, "--checkpoint", ck)
+
+        def resumed(*given):
+            shutil.rmtree(other, ignore_errors=True)
+            return self.train("--resume", ck, "--steps", 2, "--in-process", "--checkpoint", other, *given)[1]["digest"]
+
+        kept = resumed()
+        for given in ["--f32-nodes", ""], ["--f32-nodes="]:
+            self.assertNotEqual(resumed(*given), kept)
+        with open(os.path.join(other, "step-00000002", "manifest.json"), encoding="utf-8") as file:
+            self.assertNotIn("lm_head\"", file.read())   # the next run continues without it, too
+        for option in "cut", "eval", "freeze", "param-group", "profile", "schedule-file", "speeds", "stage-replicas", "tokenizer":
+            self.assertEqual(resumed(f"--{option}="), kept, option)
+        self.fails(2, "--data is missing", "train", "--resume", ck, "--data", "")
 
     def test_auto_clips_as_every_synchronous_schedule_does(self):
         common = [TINY, *TINY_STEP, "--ranks", 2, "--steps", 3]
