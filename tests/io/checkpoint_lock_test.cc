@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "checkpoints.h"
@@ -87,6 +88,33 @@ TEST(CheckpointLock, TheLockOfARunIsThatOfItsProcess) {
   }
   spill(path, other);
   EXPECT_TRUE(fine(begin()));
+}
+
+// In another container, another process can have the number of this one.
+TEST(CheckpointLock, ARunOfAnotherProcessWithTheSameNumberHoldsItsLock) {
+  const Directory directory;
+  const std::string path = directory / ".weft.lock";
+  spill(path, std::to_string(getpid()) + "\n");
+  int locked[2], over[2];
+  ASSERT_EQ(pipe(locked), 0);
+  ASSERT_EQ(pipe(over), 0);
+  const pid_t other = fork();
+  if (other == 0) {
+    close(over[1]);
+    const Lock run(path);
+    char byte = run.locked();
+    _exit(write(locked[1], &byte, 1) == 1 && read(over[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  ASSERT_GT(other, 0);
+  char byte = 0;
+  EXPECT_EQ(read(locked[0], &byte, 1), 1);
+  EXPECT_EQ(byte, 1);
+  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(1), {}, {}).status(),
+                   {directory.path(), "another writer uses this directory"}));
+  for (const int end : {over[1], over[0], locked[0], locked[1]}) close(end);
+  int status = 1;
+  EXPECT_EQ(waitpid(other, &status, 0), other);
+  EXPECT_EQ(status, 0);
 }
 
 // A run that starts at that moment would be refused.
