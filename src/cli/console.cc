@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "cli/files.h"
+#include "cli/outcome.h"
 #include "cli/utf8.h"
 
 namespace weft::cli {
@@ -18,7 +19,8 @@ namespace weft::cli {
 namespace {
 
 // Of the only standard output of this process.
-bool g_closed = false, g_failed = false;
+bool g_closed = false;
+int g_failure = 0;  // errno
 
 // Whether standard output is a terminal that was closed. Writes to it fail before the signal
 // arrives.
@@ -42,9 +44,12 @@ std::string fitting(std::string line) {
 }  // namespace
 
 bool print_text(std::string_view text) {
-  if (g_closed || g_failed) return false;
+  if (g_closed || g_failure) return false;
   if (write_all(STDOUT_FILENO, text)) return true;
-  (errno == EPIPE ? g_closed : g_failed) = true;
+  if (errno == EPIPE)
+    g_closed = true;
+  else
+    g_failure = errno;
   if (has_hung_up()) std::raise(SIGHUP);
   return false;
 }
@@ -66,7 +71,8 @@ bool print_content(std::string_view text) {
 }
 
 bool stdout_closed() { return g_closed; }
-bool stdout_failed() { return g_failed; }
+bool stdout_failed() { return g_failure != 0; }
+std::string stdout_fault() { return "cannot write to standard output: " + reason(g_failure); }
 
 void complain(std::string_view command, std::string_view text, std::string_view hint) {
   std::string out = "weft: ";

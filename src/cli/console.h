@@ -15,8 +15,9 @@ bool print_text(std::string_view text);  // unchanged
 // Data from a file or a peer: unchanged into a file or a pipe; on a terminal it is made printable,
 // except line ends.
 bool print_content(std::string_view text);
-bool stdout_closed();  // the reader has closed it: not an error, but a reason to stop
-bool stdout_failed();  // a write failed: the disk is full, for example
+bool stdout_closed();        // the reader has closed it: not an error, but a reason to stop
+bool stdout_failed();        // a write failed: the disk is full, for example
+std::string stdout_fault();  // the text for that
 
 // Prints "weft: command: text", and a hint on a separate line.
 void complain(std::string_view command, std::string_view text, std::string_view hint = "");

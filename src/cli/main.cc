@@ -48,7 +48,7 @@ std::string overview() {
 int end(const std::string& command, const Outcome& outcome) {
   if (!outcome.text.empty()) complain(command, outcome.text, outcome.hint);
   if (outcome.ok() && stdout_failed()) {
-    complain(command, "cannot write to standard output");
+    complain(command, stdout_fault());
     return kFailed;
   }
   return outcome.exit;

@@ -383,8 +383,7 @@ Outcome Trainer::run(weft_checkpoint* resumed) {
   } catch (const std::bad_alloc&) {
     failure = {kResource, "out of memory", ""};
   }
-  if (failure.ok() && stdout_failed() && !stop_signal())
-    failure = {kFailed, "standard output could not be written", ""};
+  if (failure.ok() && stdout_failed() && !stop_signal()) failure = {kFailed, stdout_fault(), ""};
   if (failure.ok()) return finish();
   (void)finish_saves();  // what has been queued is still written
   failure = ranks_.explain(std::move(failure), run_.get());

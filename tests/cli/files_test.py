@@ -244,12 +244,12 @@ class LostWork(Case):
             os.close(end)
             os.close(full)
             self.assertEqual(done.returncode, 1)
-            self.assertIn(f"weft: train: standard output could not be written; {left}", done.stderr)
+            self.assertIn(f"weft: train: cannot write to standard output: resource temporarily unavailable; {left}", done.stderr)
 
     def test_an_output_that_is_full_is_found_before_the_first_step(self):
         with open("/dev/full", "wb") as full:
             done = subprocess.run([WEFT, "train", TINY, *TINY_STEP, "--json", "--steps", "1000000"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-        self.assertEqual((done.returncode, done.stderr), (1, "weft: train: standard output could not be written\n"))
+        self.assertEqual((done.returncode, done.stderr), (1, "weft: train: cannot write to standard output: no space left on device\n"))
 
     def test_a_file_that_cannot_be_written_whole_is_not_replaced(self):
         plan, old = ["plan", "mlp", "--ranks", 2, "--micro-batches", 2000, "--write-schedule"], self.path("rows")
