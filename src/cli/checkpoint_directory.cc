@@ -116,7 +116,8 @@ Outcome CheckpointDirectory::lock() {
   std::error_code error;
   const bool existed = fs::exists(path_, error);
   fs::create_directories(path_, error);
-  if (!fs::is_directory(path_)) return {kBadInput, path_ + ": " + reason(error.value()), ""};
+  if (std::error_code ignored; !fs::is_directory(path_, ignored))
+    return {kBadInput, path_ + ": cannot make the directory: " + reason(error.value()), ""};
   const std::string file = (fs::path(path_) / kLockFile).string();
   for (;;) {
     const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);

@@ -126,6 +126,19 @@ Outcome drop_incomplete_line(const std::string& path) {
   return error ? cannot_write(path, error.value()) : Outcome();
 }
 
+// `output`, a directory or a file in it, is for the error.
+Outcome check_directory(const std::string& directory, const std::string& output) {
+  std::error_code error, ignored;
+  std::filesystem::path there = std::filesystem::absolute(directory, error).lexically_normal();
+  if (error) return {kBadInput, output + ": no absolute path: " + reason(error.value()), ""};
+  while (!std::filesystem::exists(there, ignored) && there.has_relative_path())
+    there = there.parent_path();
+  const bool is_directory = std::filesystem::is_directory(there, ignored);
+  if (is_directory && access(there.c_str(), W_OK | X_OK) == 0) return {};
+  const int why = is_directory ? errno : ENOTDIR;
+  return {kBadInput, output + ": cannot write into '" + there.string() + "': " + reason(why), ""};
+}
+
 }  // namespace
 
 Outcome read_all(int file, const std::string& name, size_t limit, std::string& out) {
@@ -182,17 +195,7 @@ Outcome check_outside_checkpoints(const std::string& path) {
 }
 
 Outcome check_writable(const std::string& directory) {
-  if (directory.empty()) return {};
-  std::error_code error, ignored;
-  std::filesystem::path there = std::filesystem::absolute(directory, error).lexically_normal();
-  if (error) return {kBadInput, directory + ": no absolute path: " + reason(error.value()), ""};
-  while (!std::filesystem::exists(there, ignored) && there.has_relative_path())
-    there = there.parent_path();
-  const bool is_directory = std::filesystem::is_directory(there, ignored);
-  if (is_directory && access(there.c_str(), W_OK | X_OK) == 0) return {};
-  const int why = is_directory ? errno : ENOTDIR;
-  return {kBadInput, directory + ": cannot write into '" + there.string() + "': " + reason(why),
-          ""};
+  return directory.empty() ? Outcome() : check_directory(directory, directory);
 }
 
 Outcome check_place(const std::string& file) {
@@ -200,7 +203,7 @@ Outcome check_place(const std::string& file) {
   const std::string parent = std::filesystem::path(file).parent_path().string();
   const std::string directory = parent.empty() ? "." : parent;
   std::error_code ignored;
-  if (std::filesystem::exists(directory, ignored)) return check_writable(directory);
+  if (std::filesystem::exists(directory, ignored)) return check_directory(directory, file);
   return {kBadInput, file + ": cannot write into '" + directory + "': " + reason(ENOENT), ""};
 }
 

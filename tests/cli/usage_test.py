@@ -177,6 +177,9 @@ class Usage(Case):
             pass
         long = ["train", TINY, *DRAWN, "--in-process", "--steps", "100000000"]
         self.fails(3, f"cannot write into '{self.path('file')}': not a directory", *long, "--checkpoint", self.path("file", "ck"))
+        self.fails(3, f"{self.path('file', 'log')}: cannot write into '{self.path('file')}': not a directory", *long, "--log", self.path("file", "log"))
+        os.symlink("circle", self.path("circle"))
+        self.fails(3, "circle: cannot make the directory: too many levels of symbolic links", *long, "--checkpoint", self.path("circle"))
         self.fails(3, f"cannot write into '{self.path('none')}'", *long, "--trace", self.path("none", "trace.json"))
         self.fails(3, f"cannot write into '{self.path('none')}'", "profile", TINY, "--repeats", "100000", "--out", self.path("none", "profile.json"))
         self.fails(3, f"cannot write into '{self.path('none')}': no such file or directory", *long, "--log", self.path("none", "log"))
