@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "io/adapters.h"
 #include "io/checkpoint.h"
 #include "io/checkpoint_names.h"
 
@@ -59,7 +60,10 @@ Result<Checkpoint> Checkpoint::open_newest(const std::string& path, Check check)
   WEFT_TRY_ASSIGN(const auto steps, list_steps(path));
   std::vector<std::string> names;
   for (const uint64_t step : steps) names.push_back(step_directory(step));
-  if (names.empty()) return Status(Code::not_found, cat(path, ": contains no checkpoint"));
+  if (names.empty())
+    return Status(Code::not_found,
+                  cat(path, ": contains no checkpoint such as ", step_directory(10), ", no ",
+                      kModelConfigFile, " and no ", kAdapterConfigFile));
   if (latest.ok()) {
     std::erase(names, latest.value());
     names.insert(names.begin(), latest.value());

@@ -159,7 +159,9 @@ TEST(Checkpoint, WithoutCommitNothingIsLeft) {
         fine(writer.value().write(ShardPart::model, "embed", 0, std::as_bytes(std::span(values)))));
     EXPECT_EQ(names_in(directory.path()), (std::set<std::string>{".step-00000001.tmp"}));
     EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(),
-                     {directory.path(), "contains no checkpoint"}));
+                     {directory.path(),
+                      "contains no checkpoint such as step-00000010, no "
+                      "config.json and no adapter_config.json"}));
   }
   EXPECT_TRUE(fs::is_empty(directory.path()));
 }
