@@ -145,7 +145,8 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
   const nlohmann::json plan = read_json(text);
   uint64_t total = steps;
   const std::string fault =
-      plan.is_discarded()
+      text.empty() ? "it is empty"
+      : plan.is_discarded()
           ? "expected JSON of at most " + std::to_string(kMostJsonLevels) + " levels"
           : PlanFileReader(plan).read(options, optimizer, total);
   if (!fault.empty())

@@ -224,6 +224,11 @@ class Plan(Case):
             with self.subTest(levels=levels):
                 self.fails(3, "not a saved plan: " + text, "plan", TINY, "--plan", self.path("deep.json"))
 
+    def test_an_empty_file_in_place_of_a_plan_is_named(self):
+        with open(self.path("p.json"), "wb"):
+            pass
+        self.fails(3, "p.json' is not a saved plan: it is empty", "plan", TINY, "--plan", self.path("p.json"))
+
     def test_compare_refuses_what_is_of_one_schedule(self):
         self.assertEqual(run("plan", TINY, "--ranks", 2, "--write-schedule", self.path("rows")).returncode, 0)
         for option in (["--schedule-file", self.path("rows")], ["--trace", self.path("t")], ["--save", self.path("s")], ["--timetable"],
