@@ -107,7 +107,8 @@ std::string check_endpoint(const std::string& text) {
   uint32_t port = 0;
   const bool tcp = text.starts_with("tcp://") && colon > 6 &&
                    read_value(text.substr(colon + 1), &port) && port <= 65535;
-  return tcp || text.starts_with("ipc://") ? "" : "'" + text + "', expected tcp://ADDRESS:PORT";
+  if (tcp || text.starts_with("ipc://")) return "";
+  return "'" + text + "', expected tcp://ADDRESS:PORT with a PORT of at most 65535";
 }
 
 bool is_wildcard(const std::string& endpoint) {

@@ -141,7 +141,8 @@ class Usage(Case):
 
     def test_a_worker_takes_what_the_library_takes(self):
         self.fails(2, "--threads: '2000' is out of range, expected a whole number from 1 to 1024", "worker", "--join", "tcp://127.0.0.1:1", "--threads", "2000")
-        self.fails(2, "--join: 'foo', expected tcp://ADDRESS:PORT", "worker", "--join", "foo")
+        for endpoint in "foo", "tcp://localhost:65536":
+            self.fails(2, f"--join: '{endpoint}', expected tcp://ADDRESS:PORT with a PORT of at most 65535", "worker", "--join", endpoint)
 
     def test_schedules_that_do_not_train_are_not_offered(self):
         done = run("train", TINY, "--schedule", "zigzag")
