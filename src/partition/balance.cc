@@ -72,19 +72,33 @@ class Chain {
   // Whether the messages to that stage take at most the limit.
   bool passable(const RunOfNodes& run, double limit) const { return cut_time(run) <= limit; }
 
-  // From the last stage to the first: next[s][v] is the first node from v on at which stage s can
-  // begin so that it and the later stages contain the remaining nodes; nodes() + 1 if there is
-  // none. Keeps all rows if `rows` is given. True if stage 0 can begin at node 0.
+  // Per stage: the last node at which it can begin. The stages before it take no more time, and
+  // each stage has a node.
+  std::vector<size_t> last_begins(double limit) const {
+    std::vector<size_t> out = {0};
+    for (size_t s = 0; s + 1 < stages_.size(); ++s) {
+      const size_t most = nodes() - (stages_.size() - 1 - s);
+      size_t end = out[s];
+      while (end < most && time(s, out[s], end + 1) <= limit) ++end;
+      out.push_back(end);
+    }
+    return out;
+  }
+
+  // From the last stage to the first: next[s][v] is the first node from v on, up to last_begins(),
+  // at which stage s can begin so that it and the later stages contain the remaining nodes;
+  // nodes() + 1 if there is none. Keeps all rows if `rows` is given. True if stage 0 can begin at
+  // node 0.
   bool solve(double limit, double cut_limit, std::vector<std::vector<size_t>>* rows) const {
     const size_t n = nodes(), p = stages_.size(), none = n + 1;
+    const std::vector<size_t> last = last_begins(limit);
     std::vector<size_t> behind(n + 2, n), here;  // after the last stage only the end can follow
     behind[n + 1] = none;
     if (rows) rows->assign(p, {});
     for (size_t s = p; s-- > 0;) {
       here.assign(n + 2, none);
       size_t too_far = none;
-      // Every stage has a node.
-      for (size_t v = n - (p - 1 - s); v-- > s;) {
+      for (size_t v = last[s] + 1; v-- > s;) {
         const bool good = passable({s, v, v + 1}, cut_limit) &&
                           end_of(s, v, limit, cut_limit, behind, too_far) <= n;
         here[v] = good ? v : here[v + 1];

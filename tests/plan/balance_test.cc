@@ -110,6 +110,20 @@ TEST(Balance, BytesOfOtherRunsAreNotCountedIfTheFastestFit) {
   EXPECT_EQ(counted, 10u);
 }
 
+// The first stage begins at node 0, and a stage begins where those before it can end in time.
+TEST(Balance, BytesAreCountedWhereStagesCanBegin) {
+  const Costs cost(40, 1.0);
+  bool sound = true;
+  ChainLoads loads;
+  loads.bytes = [&sound](const RunOfNodes& run) {
+    sound = sound && run.begin <= 15 * run.stage;
+    const auto bytes = static_cast<int64_t>(run.end - run.begin);
+    return BytesOfRun{bytes, run.stage == 0 ? 9 : 100, run.stage > 0 || bytes <= 9};
+  };
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, loads, rooms(4))), (Ints{0, 7, 18, 29}));
+  EXPECT_TRUE(sound);
+}
+
 TEST(Balance, FaultsAreNamed) {
   const Costs cost(4, 1.0);
   std::vector<StageRoom> two = rooms(2);
