@@ -108,16 +108,16 @@ class Account {
   std::map<std::pair<int32_t, int32_t>, size_t> kept_;  // first and last phase: which of the list
 };
 
-// W that can run at once, whatever their order is: a replica has a part of the row, so that others
-// follow one another there, and zb-auto changes the order after memory was counted.
+}  // namespace
+
+// A replica has a part of the row, so that others follow one another there, and zb-auto changes the
+// order after memory was counted.
 int32_t most_together(const Schedule& train, int32_t micro_batches) {
   const bool has_w = std::any_of(train.rows.begin(), train.rows.end(), [](const auto& row) {
     return std::any_of(row.begin(), row.end(), [](const Action& a) { return a.kind == Kind::W; });
   });
   return has_w ? std::min(micro_batches, static_cast<int32_t>(kMostTogether)) : 1;
 }
-
-}  // namespace
 
 Shapes::Shapes(const Model& model, const PlanConfig& config, const Schedule& train)
     : model_(&model),

@@ -56,6 +56,9 @@ class Shapes {
   std::vector<bool> keeps_packed_;  // per node: its first weight
 };
 
+// The most micro-batches whose W can run at once, whatever their order is.
+int32_t most_together(const Schedule& train, int32_t micro_batches);
+
 // Tensors of a stage that are acquired and released together. They have one slot for each
 // micro-batch between both.
 struct Holding {

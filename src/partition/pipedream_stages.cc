@@ -31,7 +31,8 @@ ReplicaOptions options_for(const PlanConfig& config, const CutLoads& cuts, int32
 Result<std::vector<ModelState>> states_of(const Model& model, const PlanConfig& config,
                                           const OpNodes& ops, const CutLoads& cuts) {
   WEFT_TRY_ASSIGN(Schedule one, make_gpipe({}));
-  WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, config, ops, std::move(one)));
+  KnownRuns known;
+  WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, config, ops, std::move(one), known));
   std::vector<ModelState> states(ops.ids.size());
   ModelState sum;
   for (size_t i = 0; i < states.size(); ++i) {

@@ -19,7 +19,7 @@ StageTimes times_of(const Schedule& schedule) {
 }  // namespace
 
 Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, const OpNodes& ops,
-                                Schedule train) {
+                                Schedule train, KnownRuns& known) {
   if (!config.schedule_text.empty())
     WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
   RunBytes out(model, config, ops);
@@ -27,11 +27,9 @@ Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, co
     out.config_.packed.clear();
     out.config_.segment = train.updates;
   }
-  WEFT_TRY_ASSIGN(out.model_, pieces_of({std::shared_ptr<const Model>(), &model}, config.tensor));
-  out.shapes_ = Shapes(*out.model_, out.config_, train);
-  out.index_nodes();
+  WEFT_TRY_ASSIGN(out.terms_, known.of(model, out.config_, ops, train));
+  out.model_ = out.terms_->pieces().get();
   const auto stages = static_cast<size_t>(train.stages);
-  out.split_ = split_stages(train);
   out.versions_.resize(stages);
   if (train.updates > 0) {
     WEFT_TRY_ASSIGN(out.versions_, weight_versions(train, config.vertical_sync));
@@ -49,40 +47,6 @@ Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, co
   return out;
 }
 
-// Inputs belong to the stage of their first use.
-void RunBytes::index_nodes() {
-  std::vector<size_t> of_whole;
-  for (NodeId id = 0; id < static_cast<NodeId>(whole_->nodes().size()); ++id) {
-    const Node& node = whole_->node(id);
-    const NodeId at = node.is_input() && !node.uses.empty() ? node.uses.front().node : id;
-    of_whole.push_back(static_cast<size_t>(std::max(ops_.index[static_cast<size_t>(at)], 0)));
-  }
-  params_.resize(ops_.ids.size());
-  stateful_.resize(ops_.ids.size());
-  for (NodeId id = 0; id < static_cast<NodeId>(model_->nodes().size()); ++id) {
-    const Node& piece = model_->node(id);
-    const size_t i = of_whole[static_cast<size_t>(piece.origin)];
-    index_.push_back(i);
-    params_[i].insert(params_[i].end(), piece.weights.begin(), piece.weights.end());
-    if (!piece.one.state.empty()) stateful_[i].push_back(id);
-  }
-  for (const NodeId id : model_->inputs()) {
-    const std::vector<Node::Use>& uses = model_->node(id).uses;
-    if (uses.empty()) continue;
-    const auto first = std::min_element(uses.begin(), uses.end(), [this](auto& a, auto& b) {
-      return index_[static_cast<size_t>(a.node)] < index_[static_cast<size_t>(b.node)];
-    });
-    index_[static_cast<size_t>(id)] = index_[static_cast<size_t>(first->node)];
-  }
-  near_.resize(ops_.ids.size());
-  for (size_t id = 0; id < of_whole.size(); ++id)
-    for (const Node::Use& use : whole_->node(static_cast<NodeId>(id)).uses) {
-      const size_t from = of_whole[id], to = of_whole[static_cast<size_t>(use.node)];
-      near_[from].push_back(to);
-      near_[to].push_back(from);
-    }
-}
-
 bool RunBytes::recomputes_in_blocks(size_t s) const {
   return std::any_of(again_[s].begin(), again_[s].end(),
                      [](int32_t calls) { return calls > 0 && calls < Recompute::kWhole; });
@@ -94,13 +58,7 @@ int32_t RunBytes::replicas_of(size_t s) const {
 
 Status RunBytes::add_mode(Mode mode) {
   auto info = std::make_unique<ModeInfo>();
-  info->graph = build_step_graph(*model_, mode, std::vector<int32_t>(model_->nodes().size(), 0),
-                                 config_.graph_options(mode));
-  info->readers.resize(info->graph.tensors.size());
-  for (size_t c = 0; c < info->graph.calls.size(); ++c)
-    for (TensorId t : reads_of(info->graph.calls[c]))
-      info->readers[static_cast<size_t>(t)].push_back(c);
-  index_calls(*info);
+  info->mode = mode;
   info->schedule = train_;
   if (mode != Mode::train) {
     WEFT_TRY_ASSIGN(info->schedule,
@@ -108,49 +66,10 @@ Status RunBytes::add_mode(Mode mode) {
     info->times = times_of(info->schedule);
   }
   const int32_t all = config_.data > 1 ? config_.micro_batches : info->schedule.micro_batches;
-  for (TensorId t : info->graph.sinks)
-    info->sinks = sum_of_bytes(info->sinks,
-                               bytes_of_many(padded_bytes(shapes_.desc(info->graph, t, 0)), all));
+  for (const int64_t bytes : terms_->sinks(mode))
+    info->sinks = sum_of_bytes(info->sinks, bytes_of_many(bytes, all));
   modes_.push_back(std::move(info));
   return {};
-}
-
-// The folds for one value place one another, and so do those for slices of it.
-void RunBytes::index_calls(ModeInfo& mode) const {
-  struct Folds {
-    std::vector<size_t> calls;
-    std::set<size_t> at;  // nodes of ops_
-  };
-  std::map<NodeId, Folds> folds_for;  // per value
-  std::set<TensorId> folded;
-  const auto index = [this](NodeId id) { return index_[static_cast<size_t>(id)]; };
-  mode.calls.resize(ops_.ids.size());
-  mode.folds.resize(ops_.ids.size());
-  for (size_t c = 0; c < mode.graph.calls.size(); ++c) {
-    const StepCall& call = mode.graph.calls[c];
-    if (!folds(call.kind)) {
-      mode.calls[index(call.node)].push_back(c);
-      continue;
-    }
-    const NodeId value = mode.graph.tensors[static_cast<size_t>(call.out)].node;
-    Folds& here = folds_for[value];
-    here.calls.push_back(c);
-    here.at.insert({index(value), index(call.node)});
-    for (const TensorId t : call.in) {
-      const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
-      if (!folded.contains(t)) {
-        here.at.insert(index(tensor.maker));
-      } else if (tensor.node != value) {
-        Folds& slice = folds_for[tensor.node];
-        here.at.insert(slice.at.begin(), slice.at.end());
-        slice.at.insert({index(value), index(call.node)});
-      }
-    }
-    folded.insert(call.out);
-  }
-  for (const auto& [value, here] : folds_for)
-    for (const size_t i : here.at)
-      mode.folds[i].insert(mode.folds[i].end(), here.calls.begin(), here.calls.end());
 }
 
 void RunBytes::set_order(Schedule train) {
@@ -175,7 +94,7 @@ void RunBytes::set_times() {
   form_.clear();
   for (size_t s = 0; s < again_.size(); ++s) {
     wanted.push_back(*std::max_element(again_[s].begin(), again_[s].end()) > 0);
-    form_.push_back(forms_.try_emplace({kinds_[s], again_[s]}, forms_.size()).first->second);
+    form_.push_back(terms_->form({kinds_[s], again_[s]}));
   }
   add_recompute(order, std::move(wanted));
   turn_.assign(again_.size(), 0);
@@ -184,7 +103,7 @@ void RunBytes::set_times() {
       if (row[i].kind == Kind::B || row[i].kind == Kind::W)
         turn_[static_cast<size_t>(row[i].stage)] = i;
   for (auto& mode : modes_) {
-    if (mode->graph.mode == Mode::train) {
+    if (mode->mode == Mode::train) {
       mode->times = times_of(order);
       mode->schedule = order;
     }
@@ -208,7 +127,7 @@ int32_t RunBytes::slots(ModeInfo& mode, std::span<const StageRun> stages, size_t
     if (there != stages.end() && peer.tensor_rank == tensor_rank) {
       if (term.kind == Holding::Kind::landing) return 0;
       const auto& until = there->run->shares[static_cast<size_t>(tensor_rank)]
-                              .until[static_cast<size_t>(mode.graph.mode)];
+                              .until[static_cast<size_t>(mode.mode)];
       if (const auto at = until.find(term.tensor); at != until.end()) reader.phase = at->second;
     }
     if (term.kind != Holding::Kind::landing) readers.push_back(reader);
@@ -250,7 +169,7 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
   const int32_t replicas = replicas_of(first);
   const auto tensor_rank = static_cast<int32_t>(rank) / replicas,
              d = static_cast<int32_t>(rank) % replicas;
-  const auto m = static_cast<size_t>(mode.graph.mode);
+  const auto m = static_cast<size_t>(mode.mode);
   const int64_t fixed = parameters.bytes[rank];
   const bool controls = rank == 0 && train_.rank_of_stage[first] == 0;
   int64_t all = sum_of_bytes(fixed, controls ? mode.sinks : 0), stays = 0, scratch = 0;
@@ -262,7 +181,7 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
     const auto bytes_of = [&](const Term& term) {
       const int32_t count =
           slots_in(slots(mode, stages, s, term, tensor_rank), own_micro_batches(mode, s, d),
-                   arrives_early(config_, mode.graph.mode, term.kind));
+                   arrives_early(config_, mode.mode, term.kind));
       return bytes_of_many(term.bytes, count);
     };
     for (const Term& term : share.terms[m]) {
@@ -277,7 +196,7 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
   // With one more node, another replica may own a parameter.
   RankBytes out{.all = sum_of_bytes(all, scratch),
                 .least = replicas > 1 ? stays : sum_of_bytes(fixed - parameters.sent[rank], stays)};
-  if (mode.graph.mode != Mode::train) return out;
+  if (mode.mode != Mode::train) return out;
   out.train = out.all;
   out.scratch = scratch;
   return out;
@@ -398,14 +317,13 @@ void RunBytes::add_to(ScheduleCosts& costs, const std::vector<size_t>& first) {
 
 std::vector<RemadeCalls> RunBytes::remade(size_t stage, const std::vector<size_t>& first,
                                           const std::vector<NodeTimes>& times) {
-  std::vector<RemadeCalls> out;
-  const Cut cut = cut_at(runs_at(first)[stage], &first);
-  for (const auto& [i, work] : works_of(*modes_.front(), stage, cut))
-    out.push_back({.position = position_of(stage, segment_at(cut, i).tensor_rank),
-                   .forward = static_cast<int32_t>(work.calls[kPhaseF].size()),
-                   .any = !work.calls[kPhaseR].empty(),
-                   .time = remade_seconds(work, times)});
+  std::vector<RemadeCalls> out = terms_->remade(runs_at(first)[stage], form_[stage], first, times);
+  for (RemadeCalls& calls : out) calls.position = position_of(stage, calls.tensor_rank);
   return out;
+}
+
+const RunBytes::Run& RunBytes::run(const RunOfNodes& at, const std::vector<size_t>* first) {
+  return terms_->run(at, form_[at.stage], first);
 }
 
 int64_t RunBytes::kept(size_t begin, size_t end) {

@@ -4,19 +4,13 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
-#include "lowering/gradient_runs.h"
-#include "lowering/holdings.h"
 #include "lowering/recompute.h"
-#include "lowering/segments.h"
-#include "partition/balance.h"
-#include "partition/stages.h"
+#include "partition/run_terms.h"
 
 namespace weft {
 
@@ -30,19 +24,13 @@ struct RankBytes {
   int64_t over() const { return std::max<int64_t>(0, all - limit); }
 };
 
-struct RemadeCalls {
-  size_t position = 0;  // of the rank of the segment
-  int32_t forward = 0;  // calls of a segment
-  bool any = false;     // whether it recomputes some of them
-  NodeTimes time;       // of a micro-batch for that
-};
-
 class RunBytes {
  public:
   // `config`: of all ranks. `train`: the schedule of training that a replica has, or only forward
-  // actions; ranks that share a stage are one of its ranks.
+  // actions; ranks that share a stage are one of its ranks. `known`: of this model; only the
+  // schedule, limits, cuts, recompute and packed weights of its configurations may differ.
   static Result<RunBytes> make(const Model& model, const PlanConfig& config, const OpNodes& ops,
-                               Schedule train);
+                               Schedule train, KnownRuns& known);
 
   // Another order of the same actions.
   void set_order(Schedule train);
@@ -71,40 +59,8 @@ class RunBytes {
   const Model& pieces() const { return *model_; }
 
  private:
-  // A stage, by its distance, and a rank of those that share it.
-  struct Peer {
-    int32_t stage, tensor_rank;
-    auto operator<=>(const Peer&) const = default;
-  };
-  // The bytes that a rank holds in one mode: a slot by the time that it is held.
-  struct Term {
-    Holding::Kind kind;
-    int32_t first, last;
-    int64_t bytes;
-    TensorId tensor = -1;          // unless it is kept
-    int32_t read = kPhaseF;        // the phase in which other ranks read it
-    std::vector<Peer> peers = {};  // landing: its maker; shared: its readers in other stages
-
-    // Whether a longer run that begins at the same node holds the tensors too, at least as long.
-    // Unless it is recomputed in blocks, so does any run that contains it.
-    bool stays(bool in_blocks) const {
-      if (in_blocks) return kind == Holding::Kind::kept && first != kPhaseR;
-      return (kind == Holding::Kind::kept || kind == Holding::Kind::shared) && first < last;
-    }
-  };
-  using Reads = std::vector<std::vector<ParamId>>;  // values of parameters, per unit of an action
-  // One of the ranks that share the stage.
-  struct Share {
-    std::array<std::vector<Term>, kModes> terms;
-    std::array<std::map<TensorId, int32_t>, kModes> until;  // last phase that reads what arrives
-    std::array<int64_t, kModes> scratch = {};
-    std::array<std::vector<Reads>, kModes> reads;  // per action; if values are gathered
-    std::vector<StageSum> sums;  // of accumulators that are not kept, in the order of the backward
-  };
-  struct Run {
-    std::vector<Share> shares;  // per tensor rank
-    bool complete = true;       // each of them has a node
-  };
+  using Share = RunTerms::Share;
+  using Run = RunTerms::Run;
   // A stage, and its run with its surroundings.
   struct StageRun {
     RunOfNodes at;
@@ -117,55 +73,22 @@ class RunBytes {
     std::vector<int32_t> owner;  // per parameter: which of them; -1: another rank. If values are
                                  // gathered
   };
-  // A run as stage 0, others by their distance.
-  struct Cut {
-    RunOfNodes at;
-    const std::vector<size_t>* first;
-    std::vector<int32_t> own;  // segments of the run
-    SegmentedStages
-        segmented;  // without segments if each stage is one, whose number is its distance
-  };
   struct ModeInfo {
-    StepGraph graph;
-    std::vector<std::vector<size_t>> readers;  // per tensor: calls
-    // Per node of ops_: the calls of its nodes other than folds; and the folds that can run there,
-    // or that read or make what runs there reads or makes.
-    std::vector<std::vector<size_t>> calls, folds;
+    Mode mode;
     Schedule schedule;
     StageTimes times;
     int64_t sinks = 0;                                           // bytes that the controller keeps
     std::vector<std::map<std::vector<int32_t>, int32_t>> slots;  // per stage: known ones
   };
-  using Works = std::map<int32_t, StageWork>;  // per segment of the run
-  struct Borders {
-    StageTraffic traffic;
-    std::map<TensorId, std::vector<Peer>> peers;
-    std::map<TensorId, int32_t> until;  // the last phase in which other segments of the run read it
-  };
 
   RunBytes(const Model& model, const PlanConfig& config, const OpNodes& ops)
       : config_(config), ops_(ops), whole_(&model), slack_(std::max(config.slack, 1)) {}
-  void index_nodes();
   Status add_mode(Mode mode);
-  void index_calls(ModeInfo& mode) const;
   void set_again();  // as configured, for the order of the schedule
   void set_times();
   int32_t slack_at(const std::vector<size_t>& first) const;
-  // The distances of the stages that exchange tensors with the run; empty: all are adjacent.
-  std::vector<int32_t> surroundings(const RunOfNodes& at, const std::vector<size_t>& first) const;
-  // `first`: of all stages; null: those around the run are adjacent.
-  static int32_t distance(const RunOfNodes& at, const std::vector<size_t>* first, size_t node);
-  Cut cut_at(const RunOfNodes& at, const std::vector<size_t>* first) const;
-  int32_t segment_of(const Cut& cut, NodeId node) const;
-  static Segment segment_at(const Cut& cut, int32_t segment);
   const Run& run(const RunOfNodes& at, const std::vector<size_t>* first);
   std::vector<RunOfNodes> runs_at(const std::vector<size_t>& first) const;
-  Works works_of(ModeInfo& mode, size_t s, const Cut& cut) const;
-  Borders borders_of(const ModeInfo& mode, const Works& works, int32_t segment,
-                     const Cut& cut) const;
-  void add_sums(Run& run, const Cut& cut) const;
-  void add_terms(Run& run, ModeInfo& mode, size_t s, const Cut& cut);
-  void add_reads(Share& share, const ModeInfo& mode, size_t s, const StageWork& work) const;
   // Of the ranks with these stages: tensor rank * replicas + replica.
   const std::vector<RankBytes>& sum_of(std::span<const StageRun> stages);
   RankBytes sum_of(std::span<const StageRun> stages, ModeInfo& mode, size_t rank,
@@ -188,30 +111,20 @@ class RunBytes {
   PlanConfig config_;
   OpNodes ops_;
   const Model* whole_;
-  std::shared_ptr<const Model> model_;  // what is run: pieces of the nodes
-  Shapes shapes_;
+  std::shared_ptr<RunTerms> terms_;
+  const Model* model_ = nullptr;  // what is run: pieces of the nodes
   int32_t slack_;
   Schedule train_;
-  std::vector<size_t> index_;  // per node of model_: into ops_
-  // Per node of ops_: those with a common tensor; the parameters that its pieces use, and those of
-  // its pieces that have a state.
-  std::vector<std::vector<size_t>> near_;
-  std::vector<std::vector<ParamId>> params_;
-  std::vector<std::vector<NodeId>> stateful_;
   std::vector<WeightVersions> versions_;  // per stage
   Recompute recompute_;
   Again again_;
-  std::vector<bool> split_;
   std::vector<size_t> turn_;              // per stage: its backward, in the row of its rank
   std::vector<std::vector<Kind>> kinds_;  // per stage: of its actions
   std::vector<std::unique_ptr<ModeInfo>> modes_;
   std::vector<std::unordered_map<size_t, BytesOfRun>> known_;  // per stage: of begin and end
   std::map<std::vector<size_t>, std::vector<RankBytes>> known_ranks_;
   std::map<std::vector<size_t>, Parameters> known_parameters_;
-  std::map<std::pair<std::vector<Kind>, std::vector<int32_t>>, size_t> forms_;
-  std::vector<size_t> form_;  // per stage: of its actions and recompute
-  // Begin, end, form, the stages around it.
-  std::map<std::tuple<size_t, size_t, size_t, std::vector<int32_t>>, Run> runs_;
+  std::vector<size_t> form_;  // per stage: of RunTerms
 };
 
 }  // namespace weft

@@ -10,19 +10,6 @@
 
 namespace weft {
 
-void RunBytes::add_sums(Run& run, const Cut& cut) const {
-  if (!drops_gradients(*model_, config_)) return;
-  const std::vector<Segment>& segments = cut.segmented.segments;
-  const auto sums = sums_of_stages(*model_, modes_.front()->graph, cut.segmented.segment_of_node,
-                                   static_cast<int32_t>(segments.size()));
-  for (size_t i = cut.own.size(); i-- > 0;) {
-    const auto segment = static_cast<size_t>(cut.own[i]);
-    std::vector<StageSum>& made =
-        run.shares[static_cast<size_t>(segments[segment].tensor_rank)].sums;
-    made.insert(made.end(), sums[segment].begin(), sums[segment].end());
-  }
-}
-
 std::vector<RunOfSum> RunBytes::runs_of(std::span<const StageRun> stages) const {
   std::vector<RunOfSum> out(static_cast<size_t>(config_.shard_ranks));
   if (!drops_gradients(*model_, config_)) return out;
@@ -38,7 +25,7 @@ std::vector<RunOfSum> RunBytes::runs_of(std::span<const StageRun> stages) const 
 
 // The tensor rank that has the node; -1: a rank without these stages.
 int32_t RunBytes::tensor_rank_in(std::span<const StageRun> stages, NodeId node) const {
-  const size_t i = index_[static_cast<size_t>(node)];
+  const size_t i = terms_->index(node);
   const bool here = std::any_of(stages.begin(), stages.end(), [i](const StageRun& stage) {
     return stage.at.begin <= i && i < stage.at.end;
   });
@@ -69,8 +56,10 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
   std::vector<NodeId> stateful;
   for (const StageRun& stage : stages)
     for (size_t i = stage.at.begin; i < stage.at.end; ++i) {
-      params.insert(params.end(), params_[i].begin(), params_[i].end());
-      stateful.insert(stateful.end(), stateful_[i].begin(), stateful_[i].end());
+      const auto& used = terms_->params(i);
+      params.insert(params.end(), used.begin(), used.end());
+      const auto& with_state = terms_->stateful(i);
+      stateful.insert(stateful.end(), with_state.begin(), with_state.end());
     }
   std::sort(params.begin(), params.end());
   params.erase(std::unique(params.begin(), params.end()), params.end());
@@ -95,28 +84,13 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
   return out;
 }
 
-void RunBytes::add_reads(Share& share, const ModeInfo& mode, size_t s,
-                         const StageWork& work) const {
-  RunOfSum runs;
-  add_runs(*model_, config_, share.sums, runs);
-  const bool train = mode.graph.mode == Mode::train;
-  std::set<Kind> kinds = {Kind::F};
-  if (train) kinds.insert(kinds_[s].begin(), kinds_[s].end());
-  if (!work.calls[kPhaseR].empty()) kinds.insert(Kind::R);
-  for (const Kind kind : kinds) {
-    Reads& action = share.reads[static_cast<size_t>(mode.graph.mode)].emplace_back();
-    for (const auto& unit : units_of(*model_, config_, work, kind, runs))
-      action.push_back(reads_of(*model_, work, unit));
-  }
-}
-
 int64_t RunBytes::gathered_bytes(std::span<const StageRun> stages, const ModeInfo& mode,
                                  size_t tensor_rank, int32_t rank,
                                  const Parameters& parameters) const {
   GatherSlots slots;
   for (const StageRun& stage : stages)
     for (const Reads& action :
-         stage.run->shares[tensor_rank].reads[static_cast<size_t>(mode.graph.mode)]) {
+         stage.run->shares[tensor_rank].reads[static_cast<size_t>(mode.mode)]) {
       slots.begin_action();
       for (const std::vector<ParamId>& unit : action) {
         bool any = false;

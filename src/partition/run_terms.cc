@@ -1,13 +1,114 @@
-// The part of RunBytes that finds the tensors that a run of nodes holds.
 #include <algorithm>
 #include <cstdlib>
 #include <set>
 
-#include "partition/run_bytes.h"
+#include "lowering/parameters.h"
+#include "lowering/units.h"
+#include "partition/run_terms.h"
+#include "tensor/byte_count.h"
 
 namespace weft {
 
-std::vector<int32_t> RunBytes::surroundings(const RunOfNodes& at,
+RunTerms::RunTerms(const Model& model, std::shared_ptr<const Model> pieces,
+                   const PlanConfig& config, const OpNodes& ops, const Schedule& train)
+    : pieces_(std::move(pieces)), config_(config), shapes_(*pieces_, config, train) {
+  index_nodes(model, ops);
+  for (Mode mode : kEveryMode)
+    if (makes(model, config, mode)) add_mode(mode);
+}
+
+// Inputs belong to the stage of their first use.
+void RunTerms::index_nodes(const Model& whole, const OpNodes& ops) {
+  std::vector<size_t> of_whole;
+  for (NodeId id = 0; id < static_cast<NodeId>(whole.nodes().size()); ++id) {
+    const Node& node = whole.node(id);
+    const NodeId at = node.is_input() && !node.uses.empty() ? node.uses.front().node : id;
+    of_whole.push_back(static_cast<size_t>(std::max(ops.index[static_cast<size_t>(at)], 0)));
+  }
+  params_.resize(ops.ids.size());
+  stateful_.resize(ops.ids.size());
+  for (NodeId id = 0; id < static_cast<NodeId>(pieces_->nodes().size()); ++id) {
+    const Node& piece = pieces_->node(id);
+    const size_t i = of_whole[static_cast<size_t>(piece.origin)];
+    index_.push_back(i);
+    params_[i].insert(params_[i].end(), piece.weights.begin(), piece.weights.end());
+    if (!piece.one.state.empty()) stateful_[i].push_back(id);
+  }
+  for (const NodeId id : pieces_->inputs()) {
+    const std::vector<Node::Use>& uses = pieces_->node(id).uses;
+    if (uses.empty()) continue;
+    const auto first = std::min_element(uses.begin(), uses.end(), [this](auto& a, auto& b) {
+      return index_[static_cast<size_t>(a.node)] < index_[static_cast<size_t>(b.node)];
+    });
+    index_[static_cast<size_t>(id)] = index_[static_cast<size_t>(first->node)];
+  }
+  near_.resize(ops.ids.size());
+  for (size_t id = 0; id < of_whole.size(); ++id)
+    for (const Node::Use& use : whole.node(static_cast<NodeId>(id)).uses) {
+      const size_t from = of_whole[id], to = of_whole[static_cast<size_t>(use.node)];
+      near_[from].push_back(to);
+      near_[to].push_back(from);
+    }
+}
+
+void RunTerms::add_mode(Mode mode) {
+  ModeGraph info;
+  info.graph = build_step_graph(*pieces_, mode, std::vector<int32_t>(pieces_->nodes().size(), 0),
+                                config_.graph_options(mode));
+  info.readers.resize(info.graph.tensors.size());
+  for (size_t c = 0; c < info.graph.calls.size(); ++c)
+    for (TensorId t : reads_of(info.graph.calls[c]))
+      info.readers[static_cast<size_t>(t)].push_back(c);
+  index_calls(info);
+  modes_.push_back(std::move(info));
+}
+
+std::vector<int64_t> RunTerms::sinks(Mode mode) const {
+  std::vector<int64_t> out;
+  for (const ModeGraph& of : modes_)
+    for (TensorId t : of.graph.sinks)
+      if (of.graph.mode == mode) out.push_back(padded_bytes(shapes_.desc(of.graph, t, 0)));
+  return out;
+}
+
+// The folds for one value place one another, and so do those for slices of it.
+void RunTerms::index_calls(ModeGraph& mode) const {
+  struct Folds {
+    std::vector<size_t> calls;
+    std::set<size_t> at;  // nodes of OpNodes
+  };
+  std::map<NodeId, Folds> folds_for;  // per value
+  std::set<TensorId> folded;
+  mode.calls.resize(near_.size());
+  mode.folds.resize(near_.size());
+  for (size_t c = 0; c < mode.graph.calls.size(); ++c) {
+    const StepCall& call = mode.graph.calls[c];
+    if (!folds(call.kind)) {
+      mode.calls[index(call.node)].push_back(c);
+      continue;
+    }
+    const NodeId value = mode.graph.tensors[static_cast<size_t>(call.out)].node;
+    Folds& here = folds_for[value];
+    here.calls.push_back(c);
+    here.at.insert({index(value), index(call.node)});
+    for (const TensorId t : call.in) {
+      const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
+      if (!folded.contains(t)) {
+        here.at.insert(index(tensor.maker));
+      } else if (tensor.node != value) {
+        Folds& slice = folds_for[tensor.node];
+        here.at.insert(slice.at.begin(), slice.at.end());
+        slice.at.insert({index(value), index(call.node)});
+      }
+    }
+    folded.insert(call.out);
+  }
+  for (const auto& [value, here] : folds_for)
+    for (const size_t i : here.at)
+      mode.folds[i].insert(mode.folds[i].end(), here.calls.begin(), here.calls.end());
+}
+
+std::vector<int32_t> RunTerms::surroundings(const RunOfNodes& at,
                                             const std::vector<size_t>& first) const {
   std::vector<int32_t> out;
   bool near = true;
@@ -22,7 +123,7 @@ std::vector<int32_t> RunBytes::surroundings(const RunOfNodes& at,
 }
 
 // From the run to the stage of a node.
-int32_t RunBytes::distance(const RunOfNodes& at, const std::vector<size_t>* first, size_t node) {
+int32_t RunTerms::distance(const RunOfNodes& at, const std::vector<size_t>* first, size_t node) {
   if (at.begin <= node && node < at.end) return 0;
   if (!first) return node < at.begin ? -1 : 1;
   const auto stage = std::upper_bound(first->begin(), first->end(), node) - first->begin() - 1;
@@ -30,31 +131,30 @@ int32_t RunBytes::distance(const RunOfNodes& at, const std::vector<size_t>* firs
 }
 
 // Many runs are tried. Where ranks do not share stages, only the nodes of a run are visited.
-RunBytes::Cut RunBytes::cut_at(const RunOfNodes& at, const std::vector<size_t>* first) const {
+RunTerms::Cut RunTerms::cut_at(const RunOfNodes& at, const std::vector<size_t>* first) const {
   Cut out{.at = at, .first = first, .own = {0}, .segmented = {}};
-  if (config_.shard_ranks == 1 && !drops_gradients(*model_, config_)) return out;
+  if (config_.shard_ranks == 1 && !drops_gradients(*pieces_, config_)) return out;
   std::vector<int32_t> stage_of_node;
   for (const size_t i : index_) stage_of_node.push_back(distance(at, first, i));
-  out.segmented = cut_segments(*model_, stage_of_node, config_.shard_ranks);
+  out.segmented = cut_segments(*pieces_, stage_of_node, config_.shard_ranks);
   out.own.clear();
   for (size_t i = 0; i < out.segmented.segments.size(); ++i)
     if (out.segmented.segments[i].stage == 0) out.own.push_back(static_cast<int32_t>(i));
   return out;
 }
 
-int32_t RunBytes::segment_of(const Cut& cut, NodeId node) const {
-  return cut.segmented.segments.empty()
-             ? distance(cut.at, cut.first, index_[static_cast<size_t>(node)])
-             : cut.segmented.segment_of_node[static_cast<size_t>(node)];
+int32_t RunTerms::segment_of(const Cut& cut, NodeId node) const {
+  return cut.segmented.segments.empty() ? distance(cut.at, cut.first, index(node))
+                                        : cut.segmented.segment_of_node[static_cast<size_t>(node)];
 }
 
-Segment RunBytes::segment_at(const Cut& cut, int32_t segment) {
+Segment RunTerms::segment_at(const Cut& cut, int32_t segment) {
   return cut.segmented.segments.empty() ? Segment{.stage = segment, .index = 0, .tensor_rank = 0}
                                         : cut.segmented.segments[static_cast<size_t>(segment)];
 }
 
 // Also sets the stages of the folds of the mode's graph that concern the run.
-RunBytes::Works RunBytes::works_of(ModeInfo& mode, size_t s, const Cut& cut) const {
+RunTerms::Works RunTerms::works_of(ModeGraph& mode, const StageForm& form, const Cut& cut) const {
   std::vector<size_t> near, folds;
   for (size_t i = cut.at.begin; i < cut.at.end; ++i) {
     near.insert(near.end(), mode.calls[i].begin(), mode.calls[i].end());
@@ -63,7 +163,7 @@ RunBytes::Works RunBytes::works_of(ModeInfo& mode, size_t s, const Cut& cut) con
   std::sort(folds.begin(), folds.end());
   folds.erase(std::unique(folds.begin(), folds.end()), folds.end());
   for (const size_t c : folds)
-    place_fold(mode.graph, *model_, mode.graph.calls[c],
+    place_fold(mode.graph, *pieces_, mode.graph.calls[c],
                [&](NodeId node) { return segment_of(cut, node); });
   near.insert(near.end(), folds.begin(), folds.end());
   std::sort(near.begin(), near.end());
@@ -78,13 +178,13 @@ RunBytes::Works RunBytes::works_of(ModeInfo& mode, size_t s, const Cut& cut) con
   Works out;
   size_t next = 0;
   for (const auto& [i, own] : calls) {
-    const int32_t again = again_[s][std::min(next++, again_[s].size() - 1)];
-    out.emplace(i, make_stage_work(own, train && split_[s], train ? again : 0));
+    const int32_t again = form.again[std::min(next++, form.again.size() - 1)];
+    out.emplace(i, make_stage_work(own, train && form.split(), train ? again : 0));
   }
   return out;
 }
 
-RunBytes::Borders RunBytes::borders_of(const ModeInfo& mode, const Works& works, int32_t segment,
+RunTerms::Borders RunTerms::borders_of(const ModeGraph& mode, const Works& works, int32_t segment,
                                        const Cut& cut) const {
   const int32_t tensor_rank = segment_at(cut, segment).tensor_rank;
   Borders out;
@@ -95,7 +195,7 @@ RunBytes::Borders RunBytes::borders_of(const ModeInfo& mode, const Works& works,
     std::set<Peer> peers;
     if (!life.made) {
       const Segment maker = segment_at(cut, segment_of(cut, tensor.maker));
-      const bool fed = !gradient && model_->node(tensor.node).is_input();
+      const bool fed = !gradient && pieces_->node(tensor.node).is_input();
       if (!fed && maker.stage != 0) peers.insert({maker.stage, maker.tensor_rank});
       if (fed || maker.stage != 0 || maker.tensor_rank != tensor_rank)
         out.traffic.arrivals.push_back(t);
@@ -122,13 +222,13 @@ RunBytes::Borders RunBytes::borders_of(const ModeInfo& mode, const Works& works,
   return out;
 }
 
-void RunBytes::add_terms(Run& run, ModeInfo& mode, size_t s, const Cut& cut) {
+void RunTerms::add_terms(Run& run, ModeGraph& mode, const StageForm& form, const Cut& cut) const {
   const auto m = static_cast<size_t>(mode.graph.mode);
-  const Works works = works_of(mode, s, cut);
+  const Works works = works_of(mode, form, cut);
   for (const auto& [i, work] : works) {
     Borders borders = borders_of(mode, works, i, cut);
     Share& share = run.shares[static_cast<size_t>(segment_at(cut, i).tensor_rank)];
-    const StageHoldings held = holdings_of(work, borders.traffic, *model_, mode.graph, shapes_);
+    const StageHoldings held = holdings_of(work, borders.traffic, *pieces_, mode.graph, shapes_);
     share.scratch[m] = std::max(share.scratch[m], held.scratch);
     for (const Holding& h : held.list) {
       Term term{h.kind, h.first, h.last, h.bytes};
@@ -145,14 +245,47 @@ void RunBytes::add_terms(Run& run, ModeInfo& mode, size_t s, const Cut& cut) {
       }
       share.terms[m].push_back(std::move(term));
     }
-    if (config_.shard == "parameters") add_reads(share, mode, s, work);
+    if (config_.shard == "parameters") add_reads(share, mode.graph.mode, form, work);
   }
 }
 
-const RunBytes::Run& RunBytes::run(const RunOfNodes& at, const std::vector<size_t>* first) {
-  const auto [known, fresh] =
-      runs_.try_emplace({at.begin, at.end, form_[at.stage],
-                         first ? surroundings(at, *first) : std::vector<int32_t>()});
+void RunTerms::add_sums(Run& run, const Cut& cut) const {
+  if (!drops_gradients(*pieces_, config_)) return;
+  const std::vector<Segment>& segments = cut.segmented.segments;
+  const auto sums = sums_of_stages(*pieces_, modes_.front().graph, cut.segmented.segment_of_node,
+                                   static_cast<int32_t>(segments.size()));
+  for (size_t i = cut.own.size(); i-- > 0;) {
+    const auto segment = static_cast<size_t>(cut.own[i]);
+    std::vector<StageSum>& made =
+        run.shares[static_cast<size_t>(segments[segment].tensor_rank)].sums;
+    made.insert(made.end(), sums[segment].begin(), sums[segment].end());
+  }
+}
+
+void RunTerms::add_reads(Share& share, Mode mode, const StageForm& form,
+                         const StageWork& work) const {
+  RunOfSum runs;
+  add_runs(*pieces_, config_, share.sums, runs);
+  std::set<Kind> kinds = {Kind::F};
+  if (mode == Mode::train) kinds.insert(form.kinds.begin(), form.kinds.end());
+  if (!work.calls[kPhaseR].empty()) kinds.insert(Kind::R);
+  for (const Kind kind : kinds) {
+    Reads& action = share.reads[static_cast<size_t>(mode)].emplace_back();
+    for (const auto& unit : units_of(*pieces_, config_, work, kind, runs))
+      action.push_back(reads_of(*pieces_, work, unit));
+  }
+}
+
+size_t RunTerms::form(StageForm form) {
+  const auto [at, fresh] = forms_.try_emplace(std::move(form), form_.size());
+  if (fresh) form_.push_back(&at->first);
+  return at->second;
+}
+
+const RunTerms::Run& RunTerms::run(const RunOfNodes& at, size_t form,
+                                   const std::vector<size_t>* first) {
+  const auto [known, fresh] = runs_.try_emplace(
+      {at.begin, at.end, form, first ? surroundings(at, *first) : std::vector<int32_t>()});
   if (!fresh) return known->second;
   Run& out = known->second;
   const Cut cut = cut_at(at, first);
@@ -161,8 +294,32 @@ const RunBytes::Run& RunBytes::run(const RunOfNodes& at, const std::vector<size_
   for (const int32_t i : cut.own) found[static_cast<size_t>(segment_at(cut, i).tensor_rank)] = true;
   out.complete = std::find(found.begin(), found.end(), false) == found.end();
   add_sums(out, cut);
-  for (const auto& mode : modes_) add_terms(out, *mode, at.stage, cut);
+  for (ModeGraph& mode : modes_) add_terms(out, mode, *form_[form], cut);
   return out;
+}
+
+std::vector<RemadeCalls> RunTerms::remade(const RunOfNodes& at, size_t form,
+                                          const std::vector<size_t>& first,
+                                          const std::vector<NodeTimes>& times) {
+  std::vector<RemadeCalls> out;
+  const Cut cut = cut_at(at, &first);
+  for (const auto& [i, work] : works_of(modes_.front(), *form_[form], cut))
+    out.push_back({.tensor_rank = segment_at(cut, i).tensor_rank,
+                   .position = 0,
+                   .forward = static_cast<int32_t>(work.calls[kPhaseF].size()),
+                   .any = !work.calls[kPhaseR].empty(),
+                   .time = remade_seconds(work, times)});
+  return out;
+}
+
+Result<std::shared_ptr<RunTerms>> KnownRuns::of(const Model& model, const PlanConfig& config,
+                                                const OpNodes& ops, const Schedule& train) {
+  if (!pieces_) {
+    WEFT_TRY_ASSIGN(pieces_, pieces_of({std::shared_ptr<const Model>(), &model}, config.tensor));
+  }
+  auto& known = runs_[{config.packed, most_together(train, config.micro_batches)}];
+  if (!known) known = std::make_shared<RunTerms>(model, pieces_, config, ops, train);
+  return known;
 }
 
 }  // namespace weft

@@ -235,7 +235,7 @@ std::vector<LinkSpeed> links_into(const Schedule& schedule, const Machines& mach
 
 Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
                                      const PlanConfig& config, const OpNodes& ops,
-                                     const NodeCosts& costs) {
+                                     const NodeCosts& costs, KnownRuns& known) {
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
   WEFT_TRY_ASSIGN(const Schedule schedule, make_schedule(choice, config, {}));
   WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(config.recompute));
@@ -277,7 +277,7 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   };
   std::optional<RunBytes> bytes;
   if (limited) {
-    WEFT_TRY_ASSIGN(bytes, RunBytes::make(model, all, ops, schedule));
+    WEFT_TRY_ASSIGN(bytes, RunBytes::make(model, all, ops, schedule, known));
   }
   if (limited && one_each) loads.bytes = [&bytes](const RunOfNodes& run) { return bytes->of(run); };
   WEFT_TRY_ASSIGN(Partition partition, is_plain(all, config) && !loads.bytes
@@ -338,7 +338,7 @@ PlanConfig pipeline_config(const PlanConfig& config) {
 }
 
 Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& all,
-                                           int32_t stages) {
+                                           int32_t stages, KnownRuns& known) {
   const PlanConfig config = pipeline_config(all);
   const OpNodes ops(model, config.micro_batch_size, config.times);
   const NodeCosts costs{.cost = ops.costs, .edges = ops.edges};
@@ -353,7 +353,7 @@ Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig&
     }
     return is_plain(all, config) && !cuts_by_bytes(config) && stages <= config.ranks
                ? partition_by_cost(costs, stages)
-               : split_for_machines(model, all, config, ops, costs);
+               : split_for_machines(model, all, config, ops, costs, known);
   };
   WEFT_TRY_ASSIGN(const Partition partition, split());
   std::vector<int32_t> stage_of_node(model.nodes().size(), 0);

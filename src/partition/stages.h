@@ -6,6 +6,8 @@
 
 namespace weft {
 
+class KnownRuns;
+
 // The model's nodes without its inputs, which follow the stage of their first use.
 struct OpNodes {
   // `times` as in PlanConfig: per node of the model, or empty.
@@ -31,7 +33,7 @@ PlanConfig pipeline_config(const PlanConfig& config);
 // The stage of every node of the model, by the configuration of all ranks. Errors name the cut, the
 // type, the sizes or the rank that is not valid.
 Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& all,
-                                           int32_t stages);
+                                           int32_t stages, KnownRuns& known);
 
 // The first nodes of the stages.
 std::vector<size_t> first_nodes(const OpNodes& ops, const std::vector<int32_t>& stage_of_node);

@@ -197,7 +197,8 @@ std::vector<double> excess_of(const Schedule& order, int32_t shares,
 
 // The training schedule. If it is made from costs, its rows are stored: other ranks do not have all
 // that it depends on.
-Status choose_order(Outline& out, const ScheduleChoice& choice, const PlanConfig& all) {
+Status choose_order(Outline& out, const ScheduleChoice& choice, const PlanConfig& all,
+                    KnownRuns& known) {
   PlanConfig& config = out.plan.config;
   const Model& model = *out.plan.whole;
   const std::vector<int32_t>& stage_of_whole = out.plan.stage_of_whole;
@@ -211,7 +212,7 @@ Status choose_order(Outline& out, const ScheduleChoice& choice, const PlanConfig
     ScheduleChoice any = choice;
     if (made_from_costs(choice)) any.kind = find_schedule("zb-h1");
     WEFT_TRY_ASSIGN(Schedule order, make_schedule(any, config, {}));
-    WEFT_TRY_ASSIGN(bytes, RunBytes::make(model, all, ops, std::move(order)));
+    WEFT_TRY_ASSIGN(bytes, RunBytes::make(model, all, ops, std::move(order), known));
     add_bytes(model, all, first, *bytes, costs);
   }
   if (chooses && config.recompute != "auto")
@@ -232,7 +233,8 @@ Status choose_order(Outline& out, const ScheduleChoice& choice, const PlanConfig
   return {};
 }
 
-Result<Outline> outline_with(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+Result<Outline> outline_with(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                             KnownRuns& known) {
   Outline out;
   Plan& plan = out.plan;
   plan.whole = model;
@@ -243,10 +245,10 @@ Result<Outline> outline_with(const std::shared_ptr<const Model>& model, const Pl
   all.stage_replicas = plan.config.stage_replicas;
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
   WEFT_TRY(check_trains(*model, config, choice));
-  WEFT_TRY_ASSIGN(plan.stage_of_whole, choose_stages(*model, all, choice.stages));
+  WEFT_TRY_ASSIGN(plan.stage_of_whole, choose_stages(*model, all, choice.stages, known));
   keep_cuts(plan);
   WEFT_TRY(make_pieces(plan));
-  WEFT_TRY(choose_order(out, choice, all));
+  WEFT_TRY(choose_order(out, choice, all, known));
   if (out.train.replicas.empty()) plan.config.stage_replicas.clear();
   if (out.train.updates > 0) plan.config.packed.clear();
   set_mesh(plan.config, config);
@@ -257,16 +259,17 @@ Result<Outline> outline_with(const std::shared_ptr<const Model>& model, const Pl
 
 // With recompute "auto", stages are cut by time, and then as much is recomputed as the limit
 // requires. If that is not enough, they are cut as if everything was recomputed.
-Result<Outline> outline_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  auto by_time = outline_with(model, config);
+Result<Outline> outline_of(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                           KnownRuns& known) {
+  auto by_time = outline_with(model, config, known);
   PlanConfig cut = config;
   cut.recompute = "stage";
   if (by_time.ok() || config.recompute != "auto" || !cuts_by_bytes(cut)) return by_time;
-  const auto by_bytes = outline_with(model, cut);
+  const auto by_bytes = outline_with(model, cut, known);
   if (!by_bytes.ok()) return by_time;
   cut.recompute = config.recompute;
   cut.cuts = by_bytes.value().plan.config.cuts;
-  auto again = outline_with(model, cut);
+  auto again = outline_with(model, cut, known);
   return again.ok() ? std::move(again) : std::move(by_time);
 }
 

@@ -22,7 +22,9 @@ struct Draft {
 };
 
 // Limits affect what the configuration chooses by bytes, but are not checked.
-Result<Outline> outline_of(const std::shared_ptr<const Model>& model, const PlanConfig& config);
+// `known`: of the model.
+Result<Outline> outline_of(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                           KnownRuns& known);
 Result<Draft> draft_of(Outline outline);
 
 }  // namespace weft

@@ -50,8 +50,8 @@ Result<Draft> draft_checked(Outline outline) {
 // themselves. So it is never worse than they are.
 class OrderWithin {
  public:
-  OrderWithin(const std::shared_ptr<const Model>& model, const PlanConfig& config)
-      : model_(model), config_(config), replica_(replica_config(config)) {}
+  OrderWithin(const std::shared_ptr<const Model>& model, const PlanConfig& config, KnownRuns& known)
+      : model_(model), config_(config), replica_(replica_config(config)), known_(known) {}
 
   Result<Outline> run() {
     std::vector<std::vector<std::string>> cuts;
@@ -66,13 +66,13 @@ class OrderWithin {
     if (cuts.empty() && cuts_by_bytes(config_)) {  // a limit below theirs: 1f1b keeps less
       PlanConfig fused = config_;
       fused.schedule = "1f1b";
-      if (auto stages = choose_stages(*model_, fused, replica_.ranks); stages.ok())
+      if (auto stages = choose_stages(*model_, fused, replica_.ranks, known_); stages.ok())
         cuts.push_back(cuts_of(*model_, stages.value()));
     }
     PlanConfig made = config_;
     if (cuts_by_bytes(config_)) {
       WEFT_TRY_ASSIGN(const std::vector<int32_t> stages,
-                      choose_stages(*model_, unlimited(config_), replica_.ranks));
+                      choose_stages(*model_, unlimited(config_), replica_.ranks, known_));
       made.cuts = cuts_of(*model_, stages);
     }
     WEFT_TRY(offer(made).status());
@@ -90,7 +90,7 @@ class OrderWithin {
  private:
   // Whether there is such a plan within the limits; otherwise `why_` has the reason. Sets `cuts_`.
   Result<bool> offer(const PlanConfig& config) {
-    auto outline = outline_of(model_, config);
+    auto outline = outline_of(model_, config, known_);
     why_ = outline.status();
     if (!why_.ok()) return false;
     const Plan& plan = outline.value().plan;
@@ -112,6 +112,7 @@ class OrderWithin {
   const std::shared_ptr<const Model>& model_;
   const PlanConfig& config_;
   const PlanConfig replica_;
+  KnownRuns& known_;
   std::optional<Outline> best_;
   std::vector<std::string> cuts_;
   Status why_;
@@ -119,23 +120,25 @@ class OrderWithin {
   int64_t bytes_ = 0;
 };
 
-Result<Outline> best_outline(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+Result<Outline> best_outline(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                             KnownRuns& known) {
   const bool listed = config.memory_limit > 0 && config.schedule_text.empty() &&
                       is_from_costs(config.schedule) && config.shard_ranks == 1 &&
                       makes(*model, config, Mode::train);
-  if (!listed) return outline_of(model, config);
-  if (config.recompute != "auto") return OrderWithin(model, config).run();
+  if (!listed) return outline_of(model, config, known);
+  if (config.recompute != "auto") return OrderWithin(model, config, known).run();
   // If another order is sufficient, nothing is recomputed.
   PlanConfig once = config;
   once.recompute = "none";
-  auto whole = OrderWithin(model, once).run();
-  if (!whole.ok()) return OrderWithin(model, config).run();
+  auto whole = OrderWithin(model, once, known).run();
+  if (!whole.ok()) return OrderWithin(model, config, known).run();
   whole.value().plan.config.recompute = config.recompute;
   return whole;
 }
 
-Result<Draft> best_draft(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  WEFT_TRY_ASSIGN(Outline outline, best_outline(model, config));
+Result<Draft> best_draft(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                         KnownRuns& known) {
+  WEFT_TRY_ASSIGN(Outline outline, best_outline(model, config, known));
   return draft_checked(std::move(outline));
 }
 
@@ -145,11 +148,11 @@ Outline with_packed(Outline outline, std::string packed) {
 }
 
 // The choices are those without packed weights, which take what the limits leave.
-Result<Draft> draft_below_limit(const std::shared_ptr<const Model>& model,
-                                const PlanConfig& config) {
+Result<Draft> draft_below_limit(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                                KnownRuns& known) {
   PlanConfig chosen = config;
   chosen.packed.clear();
-  WEFT_TRY_ASSIGN(Outline outline, best_outline(model, chosen));
+  WEFT_TRY_ASSIGN(Outline outline, best_outline(model, chosen, known));
   if (outline.train.updates > 0) return draft_checked(std::move(outline));
   if (config.packed != kAllPacked)  // of a stored plan
     return draft_checked(with_packed(std::move(outline), config.packed));
@@ -176,13 +179,14 @@ bool is_limited(const PlanConfig& config) {
   return config.memory_limit > 0 || !config.machines.memory.empty();
 }
 
-Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                           KnownRuns& known) {
   if (!is_limited(config) || config.packed.empty() || config.shard == "parameters")
-    return best_draft(model, config);
-  auto draft = draft_below_limit(model, config);
+    return best_draft(model, config, known);
+  auto draft = draft_below_limit(model, config, known);
   if (draft.ok() || !has_constants(*model, config)) return draft;
   // Weights that are stored only as the products read them need no memory to be packed in.
-  auto packed = best_draft(model, config);
+  auto packed = best_draft(model, config, known);
   return packed.ok() ? std::move(packed) : std::move(draft);
 }
 

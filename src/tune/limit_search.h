@@ -7,7 +7,8 @@ namespace weft {
 
 bool is_limited(const PlanConfig& config);
 // The best draft within the limits of the configuration. Errors contain the rank, its bytes and its
-// limit.
-Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config);
+// limit. `known`: of the model.
+Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                           KnownRuns& known);
 
 }  // namespace weft

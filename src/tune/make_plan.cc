@@ -14,8 +14,9 @@ namespace {
 
 using Made = Result<std::shared_ptr<const Plan>>;
 
-Made plan_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  WEFT_TRY_ASSIGN(const Draft draft, draft_within(model, config));
+Made plan_within(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                 KnownRuns& known) {
+  WEFT_TRY_ASSIGN(const Draft draft, draft_within(model, config, known));
   write_modes(*draft.plan, draft.layout);
   hash_plan(*draft.plan);
   return std::shared_ptr<const Plan>(draft.plan);
@@ -34,8 +35,9 @@ void keep_faster(Made& best, Made next) {
 // Recompute "auto" drops activations of stages that are cut by time, for one limit of all ranks.
 // Cuts by bytes, with no recompute or with all of it, can give a faster plan. Other settings can
 // give a plan where it finds none.
-Made plan_with_order(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  Made best = plan_within(model, config);
+Made plan_with_order(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                     KnownRuns& known) {
+  Made best = plan_within(model, config, known);
   if (config.recompute != "auto" || !is_limited(config)) return best;
   if (!best.ok() && best.status().code() != Code::invalid) return best;
   std::vector<const char*> others = {"none", "stage"};
@@ -44,15 +46,16 @@ Made plan_with_order(const std::shared_ptr<const Model>& model, const PlanConfig
   for (const char* recompute : others) {
     other.recompute = recompute;
     // Of given cuts, every rank must make the same plan, also without the times.
-    if (!best.ok() || cuts_by_bytes(other)) keep_faster(best, plan_within(model, other));
+    if (!best.ok() || cuts_by_bytes(other)) keep_faster(best, plan_within(model, other, known));
   }
   return best;
 }
 
 // The costs that zb-auto is made from do not contain the times of messages and of packing, nor the
 // shares of ranks that share a stage. The plans of zb-h1 and zb-h2 can therefore be faster.
-Made plan_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  Made best = plan_with_order(model, config);
+Made plan_of(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+             KnownRuns& known) {
+  Made best = plan_with_order(model, config, known);
   if (!config.schedule_text.empty() || !is_from_costs(config.schedule) ||
       !makes(*model, config, Mode::train) || (!best.ok() && best.status().code() != Code::invalid))
     return best;
@@ -62,7 +65,7 @@ Made plan_of(const std::shared_ptr<const Model>& model, const PlanConfig& config
     WEFT_TRY_ASSIGN(const Schedule rows,
                     make({.ranks = pipeline.ranks, .micro_batches = pipeline.micro_batches}));
     written.schedule_text = rows.text();
-    keep_faster(best, plan_with_order(model, written));
+    keep_faster(best, plan_with_order(model, written, known));
   }
   return best;
 }
@@ -77,7 +80,8 @@ Result<std::shared_ptr<const Plan>> make_plan(const std::shared_ptr<const Model>
       with_groups(whole, config.groups, makes(*whole, config, Mode::train)).within("plan"));
   WEFT_TRY_ASSIGN(const auto model, with_f32_nodes(grouped, config).within("plan"));
   drop_frozen(*model, config.times);
-  return plan_of(model, config).within("plan");
+  KnownRuns known;
+  return plan_of(model, config, known).within("plan");
 }
 
 }  // namespace weft

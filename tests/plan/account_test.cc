@@ -16,11 +16,19 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// The account of the partitioner.
+// The account of the partitioner. Runs that were counted for another configuration do not affect
+// it.
 RunBytes account_of(const Plan& plan, const PlanConfig& config, const OpNodes& ops) {
   const PlanConfig pipeline = pipeline_config(config);
   const Schedule schedule = make_schedule(choose_schedule(pipeline).take(), pipeline, {}).take();
-  return RunBytes::make(*plan.whole, config, ops, schedule).take();
+  KnownRuns known;
+  PlanConfig other = config;
+  other.recompute = "every:3";
+  other.packed.clear();
+  RunBytes::make(*plan.whole, other, ops, schedule, known)
+      .take()
+      .of_ranks(first_nodes(ops, plan.stage_of_whole));
+  return RunBytes::make(*plan.whole, config, ops, schedule, known).take();
 }
 
 // Per rank.
@@ -197,6 +205,27 @@ TEST(Account, OfThePartitionerIsThatOfThePlan) {
   EXPECT_GT(dropped, 5);
   EXPECT_GT(asynchronous, 20);
   EXPECT_GT(compared, 200);
+}
+
+// A search that tries several orders lowers a run once.
+TEST(Account, OrdersShareRuns) {
+  const auto model = make_preset("mlp:layers=6,width=8", {.seq_len = 0}).take().model;
+  PlanConfig config;
+  config.ranks = 2;
+  const OpNodes ops(*model, config.micro_batch_size, {});
+  KnownRuns known;
+  const auto runs_for = [&](const char* schedule, int64_t limit) {
+    config.schedule = schedule;
+    config.memory_limit = limit;
+    const Schedule order = make_schedule(choose_schedule(config).take(), config, {}).take();
+    return known.of(*model, config, ops, order).take();
+  };
+  const auto runs = runs_for("gpipe", 0);
+  EXPECT_EQ(runs_for("1f1b", 1000), runs);
+  EXPECT_EQ(&runs->run({0, 0, 3}, runs->form({{Kind::F, Kind::B}, {0}}), nullptr),
+            &runs->run({0, 0, 3}, runs->form({{Kind::F, Kind::B}, {0}}), nullptr));
+  config.packed.clear();
+  EXPECT_NE(runs_for("1f1b", 1000), runs);
 }
 
 // The search for cuts does not count the bytes of runs that contain one that cannot fit.

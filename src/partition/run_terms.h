@@ -1,0 +1,169 @@
+// The tensors that any run of nodes holds as a stage, whatever the order of actions is.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "lowering/gradient_runs.h"
+#include "lowering/holdings.h"
+#include "lowering/segments.h"
+#include "partition/balance.h"
+#include "partition/stages.h"
+
+namespace weft {
+
+// A stage, by its distance, and a rank of those that share it.
+struct Peer {
+  int32_t stage, tensor_rank;
+  auto operator<=>(const Peer&) const = default;
+};
+
+// The bytes that a rank holds in one mode: a slot by the time that it is held.
+struct Term {
+  Holding::Kind kind;
+  int32_t first, last;
+  int64_t bytes;
+  TensorId tensor = -1;          // unless it is kept
+  int32_t read = kPhaseF;        // the phase in which other ranks read it
+  std::vector<Peer> peers = {};  // landing: its maker; shared: its readers in other stages
+
+  // Whether a longer run that begins at the same node holds the tensors too, at least as long.
+  // Unless it is recomputed in blocks, so does any run that contains it.
+  bool stays(bool in_blocks) const {
+    if (in_blocks) return kind == Holding::Kind::kept && first != kPhaseR;
+    return (kind == Holding::Kind::kept || kind == Holding::Kind::shared) && first < last;
+  }
+};
+
+using Reads = std::vector<std::vector<ParamId>>;  // values of parameters, per unit of an action
+
+// The actions of a stage, and per segment of it (segments.h), or for all of them, the forward calls
+// per recompute block, 0: none.
+struct StageForm {
+  std::vector<Kind> kinds;  // ascending
+  std::vector<int32_t> again;
+  auto operator<=>(const StageForm&) const = default;
+
+  bool split() const {
+    return std::any_of(kinds.begin(), kinds.end(),
+                       [](Kind kind) { return kind == Kind::I || kind == Kind::W; });
+  }
+};
+
+struct RemadeCalls {
+  int32_t tensor_rank = 0;  // of the segment
+  size_t position = 0;      // of its rank
+  int32_t forward = 0;      // calls of a segment
+  bool any = false;         // whether it recomputes some of them
+  NodeTimes time;           // of a micro-batch for that
+};
+
+class RunTerms {
+ public:
+  // One of the ranks that share the stage.
+  struct Share {
+    std::array<std::vector<Term>, kModes> terms;
+    std::array<std::map<TensorId, int32_t>, kModes> until;  // last phase that reads what arrives
+    std::array<int64_t, kModes> scratch = {};
+    std::array<std::vector<Reads>, kModes> reads;  // per action; if values are gathered
+    std::vector<StageSum> sums;  // of accumulators that are not kept, in the order of the backward
+  };
+  struct Run {
+    std::vector<Share> shares;  // per tensor rank
+    bool complete = true;       // each of them has a node
+  };
+
+  // `config`, `train`: as for RunBytes, of which only what affects the result is used.
+  RunTerms(const Model& model, std::shared_ptr<const Model> pieces, const PlanConfig& config,
+           const OpNodes& ops, const Schedule& train);
+
+  // The number of a form, for run() and remade().
+  size_t form(StageForm form);
+  // `first`: of all stages; null: all nodes before the run are in the stage before, and all nodes
+  // after it in the stage after.
+  const Run& run(const RunOfNodes& at, size_t form, const std::vector<size_t>* first);
+  // Per segment, by the times of the nodes of the model that is run.
+  std::vector<RemadeCalls> remade(const RunOfNodes& at, size_t form,
+                                  const std::vector<size_t>& first,
+                                  const std::vector<NodeTimes>& times);
+
+  const std::shared_ptr<const Model>& pieces() const { return pieces_; }
+  // Per node of the model that is run: into OpNodes.
+  size_t index(NodeId node) const { return index_[static_cast<size_t>(node)]; }
+  // Of a node of OpNodes: the parameters that its pieces use, and those of its pieces that have a
+  // state.
+  const std::vector<ParamId>& params(size_t node) const { return params_[node]; }
+  const std::vector<NodeId>& stateful(size_t node) const { return stateful_[node]; }
+  // Of a micro-batch: bytes that the controller keeps.
+  std::vector<int64_t> sinks(Mode mode) const;
+
+ private:
+  // A run as stage 0, others by their distance.
+  struct Cut {
+    RunOfNodes at;
+    const std::vector<size_t>* first;
+    std::vector<int32_t> own;  // segments of the run
+    SegmentedStages
+        segmented;  // without segments if each stage is one, whose number is its distance
+  };
+  struct ModeGraph {
+    StepGraph graph;
+    std::vector<std::vector<size_t>> readers;  // per tensor: calls
+    // Per node of OpNodes: the calls of its nodes other than folds; and the folds that can run
+    // there, or that read or make what runs there reads or makes.
+    std::vector<std::vector<size_t>> calls, folds;
+  };
+  using Works = std::map<int32_t, StageWork>;  // per segment of the run
+  struct Borders {
+    StageTraffic traffic;
+    std::map<TensorId, std::vector<Peer>> peers;
+    std::map<TensorId, int32_t> until;  // the last phase in which other segments of the run read it
+  };
+
+  void index_nodes(const Model& whole, const OpNodes& ops);
+  void add_mode(Mode mode);
+  void index_calls(ModeGraph& mode) const;
+  // The distances of the stages that exchange tensors with the run; empty: all are adjacent.
+  std::vector<int32_t> surroundings(const RunOfNodes& at, const std::vector<size_t>& first) const;
+  // `first`: of all stages; null: those around the run are adjacent.
+  static int32_t distance(const RunOfNodes& at, const std::vector<size_t>* first, size_t node);
+  Cut cut_at(const RunOfNodes& at, const std::vector<size_t>* first) const;
+  int32_t segment_of(const Cut& cut, NodeId node) const;
+  static Segment segment_at(const Cut& cut, int32_t segment);
+  Works works_of(ModeGraph& mode, const StageForm& form, const Cut& cut) const;
+  Borders borders_of(const ModeGraph& mode, const Works& works, int32_t segment,
+                     const Cut& cut) const;
+  void add_sums(Run& run, const Cut& cut) const;
+  void add_terms(Run& run, ModeGraph& mode, const StageForm& form, const Cut& cut) const;
+  void add_reads(Share& share, Mode mode, const StageForm& form, const StageWork& work) const;
+
+  std::shared_ptr<const Model> pieces_;
+  PlanConfig config_;
+  Shapes shapes_;
+  std::vector<size_t> index_;
+  std::vector<std::vector<size_t>> near_;  // per node of OpNodes: those with a common tensor
+  std::vector<std::vector<ParamId>> params_;
+  std::vector<std::vector<NodeId>> stateful_;
+  std::vector<ModeGraph> modes_;  // those that the model has
+  std::map<StageForm, size_t> forms_;
+  std::vector<const StageForm*> form_;
+  // Begin, end, form, the stages around it.
+  std::map<std::tuple<size_t, size_t, size_t, std::vector<int32_t>>, Run> runs_;
+};
+
+// The runs of one model and configuration. Searches with several schedules and limits share them.
+class KnownRuns {
+ public:
+  Result<std::shared_ptr<RunTerms>> of(const Model& model, const PlanConfig& config,
+                                       const OpNodes& ops, const Schedule& train);
+
+ private:
+  std::shared_ptr<const Model> pieces_;
+  std::map<std::pair<std::string, int32_t>, std::shared_ptr<RunTerms>> runs_;
+};
+
+}  // namespace weft
