@@ -83,7 +83,8 @@ std::string name_of(const Candidate& c) {
   return name;
 }
 
-// The smallest one that could be planned, and each reason for others once, after their names.
+// The smallest one that could be planned, which was cut without a limit, and each reason for others
+// once, after their names.
 std::string why_none(const std::vector<Candidate>& candidates) {
   const Candidate* smallest = nullptr;
   std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
@@ -101,8 +102,9 @@ std::string why_none(const std::vector<Candidate>& candidates) {
   }
   std::string out;
   if (smallest)
-    out = cat("the smallest, ", name_of(*smallest), ", needs ", smallest->prediction.peak_bytes(),
-              " bytes on its largest rank");
+    out = cat("the smallest plan without a limit, ", name_of(*smallest), ", needs ",
+              smallest->prediction.peak_bytes(),
+              " bytes on its largest rank; within a limit it can need less");
   for (const auto& [reason, names] : reasons) {
     for (size_t i = 0; i < names.size(); ++i)
       out += cat(i > 0 ? ", " : out.empty() ? "" : "; ", names[i]);

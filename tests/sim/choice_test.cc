@@ -70,11 +70,36 @@ TEST(Compare, KeepsToTheBytesOfARank) {
   config.memory_limit = 1000;
   const auto none = choose(model, config, nullptr);
   ASSERT_FALSE(none.ok());
-  EXPECT_NE(
-      none.status().text().find(cat("no schedule fits into 1000 bytes: the smallest, 1f1b, needs ",
-                                    least->prediction.peak_bytes(), " bytes")),
-      std::string::npos)
+  EXPECT_NE(none.status().text().find(cat(
+                "no schedule fits into 1000 bytes: the smallest plan without a limit, 1f1b, needs ",
+                least->prediction.peak_bytes(),
+                " bytes on its largest rank; within a limit it can need less")),
+            std::string::npos)
       << none.status().text();
+}
+
+// The refusal names the bytes of stages that are cut without a limit. Others need less.
+TEST(Compare, TheSmallestOfARefusalIsThatWithoutALimit) {
+  const auto model =
+      make_preset("gpt-nano:blocks=3,width=32,heads=2,context=32,vocabulary=1024", {.seq_len = 0})
+          .value()
+          .model;
+  PlanConfig config;
+  config.ranks = 3;
+  config.micro_batches = 4;
+  config.micro_batch_size = 2;
+  config.warm_up = kAutoWarmUp;
+  const auto free = compare_schedules(model, config, nullptr).take();
+  int64_t least = INT64_MAX;
+  for (const Candidate& c : free.candidates)
+    if (c.refused.ok()) least = std::min(least, c.prediction.peak_bytes());
+  config.memory_limit = 1000;
+  const Status none = choose(model, config, nullptr).status();
+  EXPECT_NE(none.text().find(cat(" needs ", least, " bytes on its largest rank; within a limit")),
+            std::string::npos)
+      << none.text();
+  config.memory_limit = least * 8 / 10;
+  EXPECT_TRUE(choose(model, config, nullptr).ok());
 }
 
 PlanConfig any_mesh(const Model& model, int32_t ranks, int32_t micro_batches) {
