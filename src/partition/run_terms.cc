@@ -284,8 +284,10 @@ size_t RunTerms::form(StageForm form) {
 
 const RunTerms::Run& RunTerms::run(const RunOfNodes& at, size_t form,
                                    const std::vector<size_t>* first) {
-  const auto [known, fresh] = runs_.try_emplace(
-      {at.begin, at.end, form, first ? surroundings(at, *first) : std::vector<int32_t>()});
+  std::map<size_t, Run>& forms =
+      runs_[{at.begin, at.end, first ? surroundings(at, *first) : std::vector<int32_t>()}];
+  const Run* other = forms.empty() ? nullptr : &forms.begin()->second;
+  const auto [known, fresh] = forms.try_emplace(form);
   if (!fresh) return known->second;
   Run& out = known->second;
   const Cut cut = cut_at(at, first);
@@ -294,8 +296,23 @@ const RunTerms::Run& RunTerms::run(const RunOfNodes& at, size_t form,
   for (const int32_t i : cut.own) found[static_cast<size_t>(segment_at(cut, i).tensor_rank)] = true;
   out.complete = std::find(found.begin(), found.end(), false) == found.end();
   add_sums(out, cut);
-  for (ModeGraph& mode : modes_) add_terms(out, mode, *form_[form], cut);
+  for (ModeGraph& mode : modes_)
+    if (other && mode.graph.mode != Mode::train)
+      copy_mode(*other, static_cast<size_t>(mode.graph.mode), out);
+    else
+      add_terms(out, mode, *form_[form], cut);
   return out;
+}
+
+// Only training depends on the form.
+void RunTerms::copy_mode(const Run& from, size_t mode, Run& to) {
+  for (size_t t = 0; t < to.shares.size(); ++t) {
+    const Share& share = from.shares[t];
+    to.shares[t].terms[mode] = share.terms[mode];
+    to.shares[t].until[mode] = share.until[mode];
+    to.shares[t].scratch[mode] = share.scratch[mode];
+    to.shares[t].reads[mode] = share.reads[mode];
+  }
 }
 
 std::vector<RemadeCalls> RunTerms::remade(const RunOfNodes& at, size_t form,

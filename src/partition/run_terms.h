@@ -139,6 +139,7 @@ class RunTerms {
                      const Cut& cut) const;
   void add_sums(Run& run, const Cut& cut) const;
   void add_terms(Run& run, ModeGraph& mode, const StageForm& form, const Cut& cut) const;
+  static void copy_mode(const Run& from, size_t mode, Run& to);
   void add_reads(Share& share, Mode mode, const StageForm& form, const StageWork& work) const;
 
   std::shared_ptr<const Model> pieces_;
@@ -151,8 +152,8 @@ class RunTerms {
   std::vector<ModeGraph> modes_;  // those that the model has
   std::map<StageForm, size_t> forms_;
   std::vector<const StageForm*> form_;
-  // Begin, end, form, the stages around it.
-  std::map<std::tuple<size_t, size_t, size_t, std::vector<int32_t>>, Run> runs_;
+  // Begin, end, the stages around it; per form.
+  std::map<std::tuple<size_t, size_t, std::vector<int32_t>>, std::map<size_t, Run>> runs_;
 };
 
 // The runs of one model and configuration. Searches with several schedules and limits share them.
