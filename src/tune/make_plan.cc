@@ -32,21 +32,37 @@ void keep_faster(Made& best, Made next) {
   best = std::move(next);
 }
 
+// Whether a plan that recomputes nothing is the one without limits. With recompute, it would only
+// do more work.
+bool is_free(const Plan& plan, const PlanConfig& config, KnownRuns& known) {
+  if (is_from_costs(config.schedule)) return false;  // the order is made for the limit
+  PlanConfig free = config;
+  free.memory_limit = 0;
+  free.machines.memory.clear();
+  const auto stages = choose_stages(*plan.whole, free, plan.pipeline_stages(), known);
+  return stages.ok() && stages.value() == plan.stage_of_whole &&
+         plan.config.packed == config.packed;
+}
+
 // Recompute "auto" drops activations of stages that are cut by time, for one limit of all ranks.
-// Cuts by bytes, with no recompute or with all of it, can give a faster plan. Other settings can
-// give a plan where it finds none.
+// One choice for all stages, with cuts by bytes for it, can give a faster plan, or a plan where it
+// finds none. Plans of two lengths that follow one another differ little.
 Made plan_with_order(const std::shared_ptr<const Model>& model, const PlanConfig& config,
                      KnownRuns& known) {
   Made best = plan_within(model, config, known);
   if (config.recompute != "auto" || !is_limited(config)) return best;
   if (!best.ok() && best.status().code() != Code::invalid) return best;
-  std::vector<const char*> others = {"none", "stage"};
-  if (!best.ok()) others.insert(others.end(), {"every:1", "every:2"});
   PlanConfig other = config;
-  for (const char* recompute : others) {
+  for (const char* recompute :
+       {"none", "stage", "every:1", "every:2", "every:3", "every:4", "every:6", "every:8"}) {
     other.recompute = recompute;
     // Of given cuts, every rank must make the same plan, also without the times.
-    if (!best.ok() || cuts_by_bytes(other)) keep_faster(best, plan_within(model, other, known));
+    if (best.ok() && !cuts_by_bytes(other)) break;
+    Made made = plan_within(model, other, known);
+    const bool last =
+        made.ok() && other.recompute == "none" && is_free(*made.value(), other, known);
+    keep_faster(best, std::move(made));
+    if (last) break;
   }
   return best;
 }
