@@ -76,9 +76,9 @@ GemmSplit split_of_sum(int64_t m, int64_t n, int64_t k) {
 
 }  // namespace
 
-// The longer side. One thread does best with few tiles, because each packs what the others pack
-// too; but they are so short that the rows of A of each stay in a cache, unless it reads them once.
-// 2 to 16 threads share well what is cut here.
+// Cuts the longer side. For several threads, into a number of equal tiles that 2 to 16 of them
+// share well. For one thread, into few, because each tile packs what the others pack too: of such a
+// length that the rows of A of a tile stay in a cache, or a single one if it reads A once.
 GemmSplit gemm_split(const Gemm& g, int threads) {
   GemmSplit split;
   split.rows = g.m > g.n;
@@ -87,9 +87,10 @@ GemmSplit gemm_split(const Gemm& g, int threads) {
   if (work(g.m, g.n, g.k) < kWorthSplitting) return split;
   const auto most = static_cast<int64_t>(work(g.m, g.n, g.k) / kTileWork);
   const int64_t limit = std::min(length / kSmallest, most);
-  const bool reads_once = !g.packed_b && g.n * g.k <= kGemmChunk;
-  int64_t count = reads_once ? 1 : std::min(limit, (length + kUsual - 1) / kUsual);
-  if (threads > 1 || !gemm_is_fused())
+  const bool alone = threads == 1 && gemm_is_fused();
+  if (alone && !g.packed_b && g.n * g.k <= kGemmChunk) return split;
+  int64_t count = std::min(limit, (length + kUsual - 1) / kUsual);
+  if (!alone)
     for (const int64_t even : {2, 3, 4, 6, 8, 12, 16})
       if (even <= limit) count = std::max(count, even);
   if (count < 2) return split;
