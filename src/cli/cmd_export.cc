@@ -4,6 +4,7 @@
 #include "cli/console.h"
 #include "cli/files.h"
 #include "cli/joined_checkpoint.h"
+#include "cli/signals.h"
 
 namespace weft::cli {
 
@@ -77,6 +78,8 @@ Action add_export(Parser& parser) {
     o->config.dtype = o->dtype.c_str();
     o->config.merge = o->merge;
     CLI_CALL(weft_checkpoint_export_as(checkpoint.get(), o->file.c_str(), &o->config, &err));
+    if (const int signal = stop_signal())
+      return {128 + signal, "stopped; " + o->file + " is complete", ""};
     const uint32_t tensors = count_tensors(checkpoint.get(), info.n_params, o->merge, directory);
     const std::string step = o->adapter.empty() ? " of step " + std::to_string(info.step) : "";
     print_line(o->file + ": " + std::to_string(tensors) + " tensors" + step);

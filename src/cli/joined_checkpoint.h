@@ -14,7 +14,8 @@ class JoinedCheckpoint {
   JoinedCheckpoint(const JoinedCheckpoint&) = delete;
   JoinedCheckpoint& operator=(const JoinedCheckpoint&) = delete;
 
-  // Saves it in a new directory beside `output`, which is removed with this object.
+  // Saves it in a new directory beside `output`, which is removed with this object. From then on,
+  // the first signal ends nothing by itself (signals.h).
   Outcome make(const std::string& checkpoint, const std::string& adapter,
                const std::string& output);
   const std::string& path() const { return path_; }

@@ -156,6 +156,7 @@ int power_of(std::string unit) {
 
 // Replaces "64M", "64MB" or "64MiB" by the number of bytes.
 std::string as_bytes(std::string& text) {
+  if (text.empty()) return check_text(text);
   constexpr uint64_t most = INT64_MAX;
   uint64_t count = 0;
   const char* const end = text.data() + text.size();
@@ -398,8 +399,8 @@ std::vector<OptionRow> Parser::rows() const {
 
 Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {
   app_->set_help_flag("-h,--help", "Show this help")->group(section_);
-  arguments = with_empty_values(*app_, arguments);
   CLI_TRY(check_values(*app_, arguments));
+  arguments = with_empty_values(*app_, arguments);
   std::reverse(arguments.begin(), arguments.end());
   try {
     app_->parse(std::move(arguments));

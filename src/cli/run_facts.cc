@@ -62,13 +62,18 @@ std::string count_text(double value) {
   return value >= 100 ? fixed_text(value, 0) : short_text(value);
 }
 
+// "1 epoch", "1.5 epochs"
+std::string count_of(double value, const std::string& what) {
+  const std::string count = count_text(value);
+  return count + " " + what + (count == "1" ? "" : "s");
+}
+
 std::string data_line(const RunFacts& facts, uint64_t steps) {
   const double per_epoch = facts.steps_per_epoch();
   return "data: " + std::to_string(facts.windows) +
          (facts.windows == 1 ? " sequence of " : " sequences of ") +
-         std::to_string(facts.built.info.seq_len) + " tokens, " + count_text(per_epoch) +
-         " steps per epoch, " + count_text(static_cast<double>(steps) / per_epoch) +
-         " epochs in all";
+         std::to_string(facts.built.info.seq_len) + " tokens, " + count_of(per_epoch, "step") +
+         " per epoch, " + count_of(static_cast<double>(steps) / per_epoch, "epoch") + " in all";
 }
 
 constexpr std::pair<const char*, weft_memory_kind> kKinds[] = {

@@ -110,11 +110,12 @@ Outcome Trainer::check_rounds() const {
   for (uint32_t s = 0; s < weft_plan_stages(plan); ++s)
     if (const uint32_t replicas = weft_plan_replicas(plan, s);
         options_.steps > step_ && (options_.steps - step_) % replicas != 0)
-      return {kUsage,
-              "--steps leaves " + std::to_string(options_.steps - step_) +
-                  " to do, expected a multiple of the " + std::to_string(replicas) +
-                  " replicas of stage " + std::to_string(s),
-              ""};
+      return {
+          kUsage,
+          "--steps leaves " + std::to_string(options_.steps - step_) +
+              " to do, expected a multiple of the " + std::to_string(replicas) +
+              " replicas of stage " + std::to_string(s),
+          options_.epochs > 0 ? "--epochs has determined the number; --steps N sets another" : ""};
   return {};
 }
 

@@ -118,6 +118,9 @@ class Adapters(Case):
                     with open(os.path.join(out + made, file), "rb") as one, open(os.path.join(out + "-joined", file), "rb") as other:
                         self.assertEqual(one.read(), other.read(), file)
             self.assertEqual(sorted(os.listdir(self.directory)), sorted([*before, name + "-joined"]))
+            new = self.path(name + "-new")
+            self.assertEqual(run("export", data(name), "--adapter", out + "-adapter", f"{new}/deep/").returncode, 0)
+            self.assertEqual(os.listdir(new), ["deep"])
             expected = text(out)
             self.assertNotEqual(expected, text(data(name)))
             self.assertEqual(text(data(name), "--adapter", out + "-adapter"), expected)

@@ -128,6 +128,7 @@ class Usage(Case):
         self.fails(2, "--checkpoint: its value is missing", "train", TINY, "--checkpoint=", "other")
         self.fails(2, "--lr: its value is missing", "train", TINY, "--lr=", "--steps", "2")
         self.fails(2, "--lr: its value is missing", "train", TINY, "--lr", "")
+        self.fails(2, "--memory-limit: its value is missing", "plan", TINY, "--memory-limit=")
         self.fails(2, "--out: its value is missing", "profile", TINY, "--out", "")
         self.fails(2, "--join: its value is missing", "worker", "--join", "")
         self.fails(2, "FILE: its value is missing", "export", self.path("ck"), "")
