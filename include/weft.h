@@ -901,7 +901,7 @@ WEFT_API void weft_data_config_init(weft_data_config *config, size_t size);
  * Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text
  * are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the
  * prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after
- * the sample, are -1, which the loss does not count. Of {"text": "..."} every token is a target. Of {"messages": [{"role": "...",
+ * the sample, are -1, which the loss does not count. Of {"text": "..."} all tokens but the first are targets. Of {"messages": [{"role": "...",
  * "content": "..."}, ...]}, a conversation in the form of the chat template (weft_tokenizer_chat), only the answers of the role "assistant",
  * with the end of their turns, are targets. A sample of more than seq_len + 1 tokens is refused. A window is one sample or, if `packed` is not
  * 0, as many as it has room for; eval_share is a share of the samples. Owner: caller; free with weft_data_free. Thread: any.

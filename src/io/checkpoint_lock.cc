@@ -18,8 +18,8 @@ constexpr const char* kBusy = "another writer uses this directory";
 // container can have the same number.
 bool is_open_here(const std::string& path) {
   std::error_code error, ignored;
-  for (const fs::directory_entry& file : fs::directory_iterator("/proc/self/fd", error))
-    if (fs::equivalent(file.path(), path, ignored)) return true;
+  for (fs::directory_iterator file("/proc/self/fd", error), end; file != end; file.increment(error))
+    if (fs::equivalent(file->path(), path, ignored)) return true;
   return static_cast<bool>(error);
 }
 

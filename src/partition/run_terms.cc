@@ -1,10 +1,11 @@
+#include "partition/run_terms.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <set>
 
 #include "lowering/parameters.h"
 #include "lowering/units.h"
-#include "partition/run_terms.h"
 #include "tensor/byte_count.h"
 
 namespace weft {

@@ -56,7 +56,7 @@ struct StageForm {
 
 struct RemadeCalls {
   int32_t tensor_rank = 0;  // of the segment
-  size_t position = 0;      // of its rank
+  size_t position = 0;      // of its rank; RunBytes sets it
   int32_t forward = 0;      // calls of a segment
   bool any = false;         // whether it recomputes some of them
   NodeTimes time;           // of a micro-batch for that
