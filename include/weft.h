@@ -916,7 +916,7 @@ WEFT_API void weft_data_free(weft_data *data);
  */
 WEFT_API weft_status weft_data_sample(const weft_data *data, uint64_t seed, uint64_t step, weft_tensor *x, weft_tensor *target,
                                       weft_error *err);
-/** Fills the third input of weft_model_packed, i32[samples, seq_len], for these windows: the position of each token. Thread: any. */
+/** Fills the third input of weft_model_packed, i32[samples, seq_len], as weft_data_sample does: each token's place in its sequence. Thread: any. */
 WEFT_API weft_status weft_data_positions(const weft_data *data, uint64_t seed, uint64_t step, weft_tensor *positions, weft_error *err);
 /** The number of windows of an epoch: those of NAME.jsonl, or adjacent ones of a file of tokens. 0: there is no file. Thread: any. */
 WEFT_API int64_t weft_data_windows(const weft_data *data);

@@ -121,6 +121,12 @@ uint32_t stages_of(const PlanOptions& options) {
   return ranks * std::max(chunks, 1u);
 }
 
+Outcome only_adapters(const std::string& path) {
+  return {kBadInput, "'" + path + "' contains only adapters",
+          "name the model that they are for; train, generate, eval and export take this directory "
+          "with --adapter"};
+}
+
 Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
   std::string text = options.model;
   std::error_code ignored;
@@ -129,11 +135,7 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
       std::filesystem::is_directory(text, ignored)) {
     weft_checkpoint_info info = sized<weft_checkpoint_info>();
     CLI_TRY(open_checkpoint(options.command, text, out.checkpoint, info));
-    if (!info.model && info.adapters)
-      return {
-          kBadInput, "'" + text + "' contains only adapters",
-          "name the model that they are for; train, generate, eval and export take this directory "
-          "with --adapter"};
+    if (!info.model && info.adapters) return only_adapters(text);
     if (!info.model)
       return {kBadInput,
               "'" + text +

@@ -74,6 +74,13 @@ Outcome check_same_weights(const std::string& model, const std::string& source,
 Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out,
                         weft_checkpoint_info& info);
 
+// For a path that has adapters and no model.
+Outcome only_adapters(const std::string& path);
+// The token that ends a text; -1: none.
+inline int32_t end_token_of(const weft_checkpoint_info& info) {
+  return info.n_ends > 0 ? info.ends[0] : -1;
+}
+
 // Makes a view of `samples` samples of such inputs, starting at `first`. They must outlive it.
 Outcome make_part(std::span<const TensorPtr> whole, int64_t first, int64_t samples,
                   std::span<TensorPtr> out);

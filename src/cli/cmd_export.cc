@@ -72,9 +72,7 @@ Action add_export(Parser& parser) {
     if (!o->adapter.empty()) CLI_TRY(joined.make(o->checkpoint, o->adapter, o->file));
     const std::string& path = o->adapter.empty() ? o->checkpoint : joined.path();
     CLI_TRY(open_checkpoint("export", path, checkpoint, info));
-    if (info.adapters)
-      return {kBadInput, "'" + o->checkpoint + "' contains only adapters",
-              "name the model that they are for, and this directory with --adapter"};
+    if (info.adapters) return only_adapters(o->checkpoint);
     o->config.dtype = o->dtype.c_str();
     o->config.merge = o->merge;
     CLI_CALL(weft_checkpoint_export_as(checkpoint.get(), o->file.c_str(), &o->config, &err));

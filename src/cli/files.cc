@@ -129,10 +129,8 @@ Outcome drop_incomplete_line(const std::string& path) {
 // `output`, a directory or a file in it, is for the error.
 Outcome check_directory(const std::string& directory, const std::string& output) {
   std::error_code error, ignored;
-  std::filesystem::path there = std::filesystem::absolute(directory, error).lexically_normal();
+  const std::filesystem::path there = existing_part(directory, error);
   if (error) return {kBadInput, output + ": no absolute path: " + reason(error.value()), ""};
-  while (!std::filesystem::exists(there, ignored) && there.has_relative_path())
-    there = there.parent_path();
   const bool is_directory = std::filesystem::is_directory(there, ignored);
   if (is_directory && access(there.c_str(), W_OK | X_OK) == 0) return {};
   const int why = is_directory ? errno : ENOTDIR;
@@ -192,6 +190,13 @@ Outcome check_outside_checkpoints(const std::string& path) {
       kBadInput,
       path + ": is part of the checkpoints in '" + directory.string() + "', expected another file",
       ""};
+}
+
+std::filesystem::path existing_part(const std::string& path, std::error_code& error) {
+  std::filesystem::path out = std::filesystem::absolute(path, error).lexically_normal();
+  std::error_code ignored;
+  while (!std::filesystem::exists(out, ignored) && out.has_relative_path()) out = out.parent_path();
+  return out;
 }
 
 Outcome check_writable(const std::string& directory) {

@@ -38,17 +38,6 @@ Outcome save_joined(const ModelOptions& model, const std::string& directory) {
   return {};
 }
 
-// The first one above `output` that exists.
-std::filesystem::path directory_beside(const std::string& output) {
-  std::error_code ignored;
-  const std::string name = output.substr(0, output.find_last_not_of('/') + 1);
-  std::filesystem::path out = std::filesystem::absolute(name.empty() ? "/" : name, ignored);
-  do {
-    out = out.parent_path();
-  } while (!std::filesystem::exists(out, ignored) && out.has_relative_path());
-  return out;
-}
-
 }  // namespace
 
 JoinedCheckpoint::~JoinedCheckpoint() {
@@ -61,7 +50,9 @@ Outcome JoinedCheckpoint::make(const std::string& checkpoint, const std::string&
   CLI_TRY(check_outside_checkpoints(output));
   watch_signals();
   answer_signal_with("weft: export: stopping; ^C again stops now, and leaves temporary files\n");
-  std::string path = (directory_beside(output) / "weft-joined-XXXXXX").string();
+  std::error_code ignored;
+  const std::string parent = output.substr(0, output.find_last_not_of('/') + 1) + "/..";
+  std::string path = (existing_part(parent, ignored) / "weft-joined-XXXXXX").string();
   if (!mkdtemp(path.data()))
     return {kFailed, "'" + path + "' cannot be created: " + reason(errno), ""};
   path_ = path;

@@ -14,7 +14,7 @@ struct StartWeights {
   // Those of `resumed` or, if it is null, of `init`, --init, or of the MODEL of `built`.
   Outcome open(const std::string& init, const Built& built, weft_checkpoint* resumed);
   // The token that ends a text; -1: none.
-  int32_t end_token() const { return info.n_ends > 0 ? info.ends[0] : -1; }
+  int32_t end_token() const { return end_token_of(info); }
 
  private:
   CheckpointPtr init_;

@@ -87,10 +87,10 @@ GemmSplit gemm_split(const Gemm& g, int threads) {
   if (work(g.m, g.n, g.k) < kWorthSplitting) return split;
   const auto most = static_cast<int64_t>(work(g.m, g.n, g.k) / kTileWork);
   const int64_t limit = std::min(length / kSmallest, most);
-  const bool alone = threads == 1 && gemm_is_fused();
-  if (alone && !g.packed_b && g.n * g.k <= kGemmChunk) return split;
+  const bool one_thread = threads == 1 && gemm_is_fused();
+  if (one_thread && !g.packed_b && g.n * g.k <= kGemmChunk) return split;
   int64_t count = std::min(limit, (length + kUsual - 1) / kUsual);
-  if (!alone)
+  if (!one_thread)
     for (const int64_t even : {2, 3, 4, 6, 8, 12, 16})
       if (even <= limit) count = std::max(count, even);
   if (count < 2) return split;

@@ -222,8 +222,6 @@ TEST(Account, OrdersShareRuns) {
   };
   const auto runs = runs_for("gpipe", 0);
   EXPECT_EQ(runs_for("1f1b", 1000), runs);
-  EXPECT_EQ(&runs->run({0, 0, 3}, runs->form({{Kind::F, Kind::B}, {0}}), nullptr),
-            &runs->run({0, 0, 3}, runs->form({{Kind::F, Kind::B}, {0}}), nullptr));
   config.packed.clear();
   EXPECT_NE(runs_for("1f1b", 1000), runs);
 }

@@ -1415,7 +1415,7 @@ extern "C" {
     pub fn weft_data_free(data: *mut weft_data);
     /// Fills the two inputs of a preset with samples, which dimension 0 counts. Sample j is the window at an offset that is drawn for (seed, step, j); its target is the same window one token later. The windows of NAME.jsonl take turns, in a new order that is drawn from the seed each time all have been used, if every step has as many samples. Thread: any.
     pub fn weft_data_sample(data: *const weft_data, seed: u64, step: u64, x: *mut weft_tensor, target: *mut weft_tensor, err: *mut weft_error) -> weft_status;
-    /// Fills the third input of weft_model_packed, i32[samples, seq_len], for these windows: the position of each token. Thread: any.
+    /// Fills the third input of weft_model_packed, i32[samples, seq_len], as weft_data_sample does: each token's place in its sequence. Thread: any.
     pub fn weft_data_positions(data: *const weft_data, seed: u64, step: u64, positions: *mut weft_tensor, err: *mut weft_error) -> weft_status;
     /// The number of windows of an epoch: those of NAME.jsonl, or adjacent ones of a file of tokens. 0: there is no file. Thread: any.
     pub fn weft_data_windows(data: *const weft_data) -> i64;
