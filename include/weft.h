@@ -1430,9 +1430,8 @@ typedef struct weft_checkpoint_info {
 /**
  * Opens a checkpoint, a safetensors file, the latest checkpoint of a directory, or a directory that Hugging Face's Transformers wrote: config.json
  * and model.safetensors, or several files with model.safetensors.index.json; or adapters that PEFT wrote: adapter_config.json and
- * adapter_model.safetensors. The latest checkpoint of a directory is verified at once;
- * if it is damaged, the newest intact one is opened, and weft_checkpoint_describe gives a warning. A single checkpoint is verified when it is
- * read. Owner: caller; free with weft_checkpoint_free. Thread: any.
+ * adapter_model.safetensors. The latest checkpoint of a directory is verified at once; if it is damaged, the newest intact one is opened,
+ * and weft_checkpoint_describe warns. A single checkpoint is verified when it is read. Owner: caller; free with weft_checkpoint_free. Thread: any.
  */
 WEFT_API weft_status weft_checkpoint_open(const char *path, weft_checkpoint **out, weft_error *err);
 /** NULL is a no-op. Thread: owner. */
@@ -1455,16 +1454,18 @@ typedef struct weft_export_config {
   const char *dtype;          /**< type of the parameters in the files: "f32", or "bf16", to which they are rounded. Default: "f32". */
   uint64_t shard_bytes;       /**< of a directory: bytes of the tensors in a file, which may have more only if it has one tensor.
                                    Default: 5000000000, as with Transformers. */
+  const char *adapters;       /**< directory of PEFT, whose adapters are added to the model. NULL: none. Default: NULL. */
 } weft_export_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_export_config_init(weft_export_config *config, size_t size);
 
 /**
- * Writes the parameters as one safetensors file. If the path ends with '/', writes a directory that Transformers loads: config.json,
- * model.safetensors or several files with model.safetensors.index.json, and the files of weft_checkpoint_keep_source. It is made if it does
- * not exist; other files there are kept. The new config.json appears last, and an old one is removed first. If the model is a preset with
- * adapters that are not merged, the directory is one of PEFT: adapter_config.json, and adapter_model.safetensors with only the adapters. A path
- * inside a checkpoint is refused. `config`: NULL is the defaults. Thread: owner.
+ * Writes the parameters of a checkpoint, or of a directory of Transformers, as one safetensors file. If the path ends with '/', writes a directory
+ * that Transformers loads: config.json, model.safetensors or several files with model.safetensors.index.json, and the files of
+ * weft_checkpoint_keep_source. It is made if it does not exist; other files there are kept. The new config.json appears last, and an old one is
+ * removed first. If the model is a preset with adapters that are not merged, the directory is one of PEFT: adapter_config.json, and
+ * adapter_model.safetensors with only the adapters. A path inside a checkpoint, or that is read, is refused. One parameter is in memory at a time.
+ * `config`: NULL is the defaults. Thread: owner.
  */
 WEFT_API weft_status weft_checkpoint_export_as(weft_checkpoint *checkpoint, const char *path, const weft_export_config *config,
                                                weft_error *err);

@@ -258,6 +258,7 @@ type ExportConfig struct {
 	DType      string // type of the parameters in the files: "f32", or "bf16", to which they are rounded; default: "f32"
 	ShardBytes uint64 // of a directory: bytes of the tensors in a file, which may have more only if it has one tensor; default: 5000000000
 	Merge      bool   // add the adapters of the model to the weights, not write only the adapters
+	Adapters   string // directory of PEFT, whose adapters are added to the model; "": none
 }
 
 // ExportAs is Export with another type or size of files.
@@ -270,6 +271,7 @@ func (k *Checkpoint) ExportAs(path string, config ExportConfig) error {
 			c.shard_bytes = C.uint64_t(config.ShardBytes)
 		}
 		c.merge = flag(config.Merge)
+		setText(&c.adapters, own.str(config.Adapters))
 		return C.weft_checkpoint_export_as(k.borrow(own), own.text(path), &c, err)
 	})
 }

@@ -283,6 +283,10 @@ func TestACheckpointIsExportedWithTheFilesOfItsSource(t *testing.T) {
 		t.Errorf("%+v", info)
 	}
 	file := filepath.Join(directory, "weights.safetensors")
+	err = checkpoint.ExportAs(file, weft.ExportConfig{Adapters: file + "-none"})
+	if err == nil || !strings.Contains(err.Error(), file+"-none") {
+		t.Error("adapters that do not exist:", err)
+	}
 	for dtype, expected := range map[string]string{"": "F32", "bf16": "BF16"} {
 		try(t, checkpoint.ExportAs(file, weft.ExportConfig{DType: dtype}))
 		weights, err := weft.OpenCheckpoint(file)

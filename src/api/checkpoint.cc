@@ -95,6 +95,10 @@ Result<ExportOptions> export_options(const weft_export_config& c) {
   return ExportOptions{dtype == "bf16" ? DType::bf16 : DType::f32, c.shard_bytes, c.merge == 1};
 }
 
+Result<ExportSource> source_to_export(weft_checkpoint& c) {
+  return c.checkpoint ? export_source(*c.checkpoint) : export_source(*c.weights);
+}
+
 }  // namespace
 
 weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_error* err) {
@@ -228,12 +232,11 @@ weft_status weft_checkpoint_export_as(weft_checkpoint* checkpoint, const char* p
     weft_export_config c;
     WEFT_TRY(read_config(config, "weft_export_config", c));
     WEFT_TRY_ASSIGN(const ExportOptions options, export_options(c));
-    if (!checkpoint->checkpoint)
-      return Status(Code::invalid,
-                    cat("'", checkpoint->path(), "' consists of safetensors files already"));
-    return std::string_view(path).ends_with('/')
-               ? export_directory(*checkpoint->checkpoint, path, options)
-               : export_weights(*checkpoint->checkpoint, path, options);
+    WEFT_TRY_ASSIGN(ExportSource from, source_to_export(*checkpoint));
+    if (!c.adapters) return export_model(from, path, options);
+    WEFT_TRY_ASSIGN(const Weights adapters, open_weights(c.adapters));
+    WEFT_TRY_ASSIGN(from, add_adapters(std::move(from), adapters));
+    return export_model(from, path, options);
   });
 }
 

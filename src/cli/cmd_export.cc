@@ -3,23 +3,17 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/files.h"
-#include "cli/joined_checkpoint.h"
-#include "cli/signals.h"
 
 namespace weft::cli {
 
 namespace {
 
-// Of the files that are written: all, all except adapters, or only adapters.
-uint32_t count_tensors(const weft_checkpoint* checkpoint, uint32_t all, bool merge,
-                       bool directory) {
-  uint32_t adapters = 0;
-  for (uint32_t i = 0; i < all; ++i) {
-    const std::string_view name = weft_checkpoint_tensor(checkpoint, i, nullptr, nullptr);
-    adapters += name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
-  }
-  if (merge) return all - adapters;
-  return directory && adapters ? adapters : all;
+Outcome count_tensors(const std::string& exported, uint32_t& out) {
+  CheckpointPtr checkpoint;
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
+  CLI_TRY(open_checkpoint("export", exported, checkpoint, info));
+  out = info.n_params;
+  return {};
 }
 
 }  // namespace
@@ -33,8 +27,8 @@ Action add_export(Parser& parser) {
   auto o = std::make_shared<Options>();
   parser
       .add("CHECKPOINT", o->checkpoint,
-           "A checkpoint, or a directory of checkpoints (the latest is used); with --adapter, also "
-           "a directory of Transformers")
+           "A checkpoint, a directory of checkpoints (the latest is used), or a directory of "
+           "Transformers")
       .required()
       .type("");
   parser
@@ -68,18 +62,16 @@ Action add_export(Parser& parser) {
     weft_error err = sized<weft_error>();
     CheckpointPtr checkpoint;
     weft_checkpoint_info info = sized<weft_checkpoint_info>();
-    JoinedCheckpoint joined;
-    if (!o->adapter.empty()) CLI_TRY(joined.make(o->checkpoint, o->adapter, o->file));
-    const std::string& path = o->adapter.empty() ? o->checkpoint : joined.path();
-    CLI_TRY(open_checkpoint("export", path, checkpoint, info));
+    CLI_TRY(open_checkpoint("export", o->checkpoint, checkpoint, info));
     if (info.adapters) return only_adapters(o->checkpoint);
     o->config.dtype = o->dtype.c_str();
+    if (!o->adapter.empty()) o->config.adapters = o->adapter.c_str();
     o->config.merge = o->merge;
     CLI_CALL(weft_checkpoint_export_as(checkpoint.get(), o->file.c_str(), &o->config, &err));
-    if (const int signal = stop_signal())
-      return {128 + signal, "stopped; " + o->file + " is complete", ""};
-    const uint32_t tensors = count_tensors(checkpoint.get(), info.n_params, o->merge, directory);
-    const std::string step = o->adapter.empty() ? " of step " + std::to_string(info.step) : "";
+    uint32_t tensors = 0;
+    CLI_TRY(count_tensors(o->file, tensors));
+    const bool trained = o->adapter.empty() && !info.weights_only;
+    const std::string step = trained ? " of step " + std::to_string(info.step) : "";
     print_line(o->file + ": " + std::to_string(tensors) + " tensors" + step);
     return {};
   };

@@ -126,6 +126,14 @@ Outcome drop_incomplete_line(const std::string& path) {
   return error ? cannot_write(path, error.value()) : Outcome();
 }
 
+// The absolute path as far as it exists: of a directory that can be made, where that is.
+std::filesystem::path existing_part(const std::string& path, std::error_code& error) {
+  std::filesystem::path out = std::filesystem::absolute(path, error).lexically_normal();
+  std::error_code ignored;
+  while (!std::filesystem::exists(out, ignored) && out.has_relative_path()) out = out.parent_path();
+  return out;
+}
+
 // `output`, a directory or a file in it, is for the error.
 Outcome check_directory(const std::string& directory, const std::string& output) {
   std::error_code error, ignored;
@@ -190,13 +198,6 @@ Outcome check_outside_checkpoints(const std::string& path) {
       kBadInput,
       path + ": is part of the checkpoints in '" + directory.string() + "', expected another file",
       ""};
-}
-
-std::filesystem::path existing_part(const std::string& path, std::error_code& error) {
-  std::filesystem::path out = std::filesystem::absolute(path, error).lexically_normal();
-  std::error_code ignored;
-  while (!std::filesystem::exists(out, ignored) && out.has_relative_path()) out = out.parent_path();
-  return out;
 }
 
 Outcome check_writable(const std::string& directory) {

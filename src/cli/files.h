@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -37,9 +36,6 @@ struct NamedFile {
 // Before the work: refuses an output that is the file of an input, or of another output, or that
 // cannot be created. Devices and pipes may be.
 Outcome check_outputs(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs);
-
-// The absolute path as far as it exists: of a directory that can be made, where that is.
-std::filesystem::path existing_part(const std::string& path, std::error_code& error);
 
 // Checks before the work that files can be created in the directory, which may not exist yet.
 Outcome check_writable(const std::string& directory);

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "io/config_fields.h"
+#include "io/file.h"
 #include "io/strict_json.h"
 
 namespace weft {
@@ -133,7 +134,8 @@ Result<AdapterMerge> AdapterMerge::of(const Model& model) {
   return out;
 }
 
-Status AdapterMerge::add(Checkpoint& from, std::string_view param, std::span<float> weight) const {
+Status AdapterMerge::add(const ReadParam& read, std::string_view param,
+                         std::span<float> weight) const {
   const auto at = of_.find(param);
   if (at == of_.end()) return {};
   const Factors& f = at->second;
@@ -143,8 +145,8 @@ Status AdapterMerge::add(Checkpoint& from, std::string_view param, std::span<flo
                                   f.columns, "]"));
   const int64_t in = f.out_in ? f.columns : f.rows, out = f.out_in ? f.rows : f.columns;
   std::vector<float> a(static_cast<size_t>(f.rank * in)), b(static_cast<size_t>(out * f.rank));
-  WEFT_TRY(from.read_model(f.a, std::as_writable_bytes(std::span(a))));
-  WEFT_TRY(from.read_model(f.b, std::as_writable_bytes(std::span(b))));
+  WEFT_TRY(read(f.a, std::as_writable_bytes(std::span(a))));
+  WEFT_TRY(read(f.b, std::as_writable_bytes(std::span(b))));
   // Element [row, column] of the product is the sum over k of left[row, k] * right[k, column].
   const float* const left = f.out_in ? b.data() : a.data();
   const float* const right = f.out_in ? a.data() : b.data();

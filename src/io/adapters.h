@@ -2,13 +2,14 @@
 // adapter_model.safetensors. They can also be merged into the weights that they adapt.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
 #include "graph/adapters.h"
-#include "io/checkpoint.h"
 
 namespace weft {
 
@@ -26,6 +27,9 @@ std::string print_adapter_config(const Model& model, const AdapterOptions& optio
 // Whether the path is a directory of PEFT.
 bool is_adapter_directory(const std::string& path);
 
+// Reads a parameter as float32.
+using ReadParam = std::function<Status(std::string_view param, std::span<std::byte> out)>;
+
 // The adapters of a model, for exports that do not have them.
 class AdapterMerge {
  public:
@@ -33,7 +37,7 @@ class AdapterMerge {
   static Result<AdapterMerge> of(const Model& model);
 
   // Adds alpha / rank * B A, whose factors it reads, if the parameter has an adapter.
-  Status add(Checkpoint& from, std::string_view param, std::span<float> weight) const;
+  Status add(const ReadParam& read, std::string_view param, std::span<float> weight) const;
 
  private:
   struct Factors {

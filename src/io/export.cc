@@ -24,12 +24,22 @@ constexpr const char *kWriter = "writer", *kWeft = "weft";  // in the metadata o
 // What of a model is exported.
 enum class Content : uint8_t { all, merged, adapters };
 
+// A file or directory that is read would be replaced before the export is complete.
+Status check_not_read(const ExportSource& from, const std::string& path) {
+  std::error_code ignored;
+  for (const std::string& file : from.files)
+    if (std::filesystem::equivalent(file, path, ignored))
+      return Status(Code::invalid, cat(path, ": is read by the export; name another place"));
+  return {};
+}
+
 class Exporter {
  public:
   // `prefix`: of the names in the files, except those of the head.
-  Exporter(Checkpoint& from, DType dtype, std::string_view prefix, Content content = Content::all)
+  Exporter(const ExportSource& from, DType dtype, std::string_view prefix,
+           Content content = Content::all)
       : from_(&from), content_(content) {
-    for (TensorSpec tensor : from.model()) {
+    for (TensorSpec tensor : from.params) {
       if (content != Content::all && is_adapter(tensor.name) != (content == Content::adapters))
         continue;
       const std::string param = tensor.name;
@@ -54,7 +64,7 @@ class Exporter {
   Status read(const SafetensorsEntry& entry, std::vector<std::byte>& out);
   Status read(const std::string& param, std::span<std::byte> out);
 
-  Checkpoint* from_;
+  const ExportSource* from_;
   Content content_;
   AdapterMerge merge_;
   std::vector<TensorSpec> tensors_;              // as they are written
@@ -63,6 +73,7 @@ class Exporter {
 
 Status Exporter::write(const std::string& path, const std::vector<TensorSpec>& tensors) {
   WEFT_TRY(check_outside_checkpoints(path));
+  WEFT_TRY(check_not_read(*from_, path));
   WEFT_TRY_ASSIGN(SafetensorsWriter writer,
                   SafetensorsWriter::create(path, tensors, {{"format", "pt"}, {kWriter, kWeft}}));
   std::vector<std::byte> bytes;
@@ -87,9 +98,9 @@ Status Exporter::read(const SafetensorsEntry& entry, std::vector<std::byte>& out
 }
 
 Status Exporter::read(const std::string& param, std::span<std::byte> out) {
-  WEFT_TRY(from_->read_model(param, out));
+  WEFT_TRY(from_->read(param, out));
   if (content_ != Content::merged) return {};
-  return merge_.add(*from_, param,
+  return merge_.add(from_->read, param,
                     {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
 }
 
@@ -175,9 +186,10 @@ Result<bool> has_export(const std::string& path, const char* description) {
 // Makes the directory, which has neither checkpoints nor the model of another program. Until all is
 // written, it has no description: new weights with an old one would be another model. The small
 // files of an earlier export that `source` lacks are removed, too.
-Status begin_directory(const std::string& path, const char* description,
+Status begin_directory(const ExportSource& from, const std::string& path, const char* description,
                        const std::string& source) {
   WEFT_TRY(check_apart_from_checkpoints(path));
+  WEFT_TRY(check_not_read(from, path));
   WEFT_TRY_ASSIGN(const bool replaces, has_export(path, description));
   WEFT_TRY(make_directory(path, true));
   for (const char* name : {kModelConfigFile, kAdapterConfigFile}) {
@@ -189,75 +201,79 @@ Status begin_directory(const std::string& path, const char* description,
   return replaces ? remove_other_source(source, path) : Status();
 }
 
-Result<Exporter> exporter_of(Checkpoint& from, const ExportOptions& options,
+Result<Exporter> exporter_of(const ExportSource& from, const ExportOptions& options,
                              std::string_view prefix) {
   if (!options.merge) return Exporter(from, options.dtype, prefix);
-  const std::string& model = from.manifest().model;
-  if (model.empty())
+  if (from.model.empty())
     return Status(Code::invalid,
-                  cat(from.path(), ": does not name its model, which has the adapters"));
-  WEFT_TRY_ASSIGN(const Preset preset, make_preset(model, {}));
+                  cat(from.path, ": does not name its model, which has the adapters"));
+  WEFT_TRY_ASSIGN(const Preset preset, make_preset(from.model, {}));
   if (!preset.adapters)
-    return Status(Code::invalid, cat(from.path(), ": its model has no adapters to merge"));
+    return Status(Code::invalid, cat(from.path, ": its model has no adapters to merge"));
   Exporter out(from, options.dtype, prefix, Content::merged);
   const Status status = out.merge(*preset.model);
-  if (!status.ok()) return status.within(from.path());
+  if (!status.ok()) return status.within(from.path);
   return out;
 }
 
 // Adapters without the other parameters that were trained would be another model. The state of the
 // optimizer tells of them; plain SGD has none.
-Status check_only_adapters_trained(const Checkpoint& from) {
-  for (const TensorSpec& state : from.optimizer()) {
-    const std::string param = state.name.substr(0, state.name.rfind('.'));
+Status check_only_adapters_trained(const ExportSource& from) {
+  for (const std::string& param : from.with_state) {
     if (is_adapter(param)) continue;
     return Status(Code::invalid,
-                  cat(from.path(), ": '", param, "' was trained too, and a directory of adapters ",
+                  cat(from.path, ": '", param, "' was trained too, and a directory of adapters ",
                       "would not have it; merge the adapters, or export to a file"));
   }
   return {};
 }
 
-Status write_adapters(Checkpoint& from, const std::string& path, DType dtype,
+Status write_adapters(const ExportSource& from, const std::string& path, DType dtype,
                       const Preset& preset) {
   WEFT_TRY(check_only_adapters_trained(from));
-  WEFT_TRY(begin_directory(path, kAdapterConfigFile, ""));
-  Exporter exporter(from, dtype, weight_prefix(from.manifest().model), Content::adapters);
+  WEFT_TRY(begin_directory(from, path, kAdapterConfigFile, ""));
+  Exporter exporter(from, dtype, weight_prefix(from.model), Content::adapters);
   WEFT_TRY(exporter.write(join_path(path, kAdapterFile), exporter.tensors()));
   WEFT_TRY(remove_other_weights(path, {kAdapterFile}));
   return replace_text(join_path(path, kAdapterConfigFile),
                       print_adapter_config(*preset.model, *preset.adapters));
 }
 
-}  // namespace
-
-Status export_weights(Checkpoint& from, const std::string& path, const ExportOptions& options) {
+Status export_file(const ExportSource& from, const std::string& path,
+                   const ExportOptions& options) {
   WEFT_TRY_ASSIGN(Exporter exporter, exporter_of(from, options, ""));
   return exporter.write(path, exporter.tensors());
 }
 
-Status export_directory(Checkpoint& from, const std::string& path, const ExportOptions& options) {
-  const std::string& model = from.manifest().model;
-  if (model.empty())
-    return Status(Code::invalid, cat(from.path(), ": does not name its model, which ",
+Status export_directory(const ExportSource& from, const std::string& path,
+                        const ExportOptions& options) {
+  if (from.model.empty())
+    return Status(Code::invalid, cat(from.path, ": does not name its model, which ",
                                      kModelConfigFile, " would describe"));
-  const std::string source = source_of(from.path());
   std::string source_text;
-  if (!source.empty()) {
-    WEFT_TRY_ASSIGN(source_text, source_config(source));
+  if (!from.source.empty()) {
+    WEFT_TRY_ASSIGN(source_text, source_config(from.source));
   }
   WEFT_TRY_ASSIGN(const std::string text,
-                  print_model_config(model, {.dtype = options.dtype, .source = source_text})
-                      .within(from.path()));
-  WEFT_TRY_ASSIGN(Exporter exporter, exporter_of(from, options, weight_prefix(model)));
+                  print_model_config(from.model, {.dtype = options.dtype, .source = source_text})
+                      .within(from.path));
+  WEFT_TRY_ASSIGN(Exporter exporter, exporter_of(from, options, weight_prefix(from.model)));
   if (!options.merge) {
-    WEFT_TRY_ASSIGN(const Preset preset, make_preset(model, {}));
+    WEFT_TRY_ASSIGN(const Preset preset, make_preset(from.model, {}));
     if (preset.adapters) return write_adapters(from, path, options.dtype, preset);
   }
-  WEFT_TRY(begin_directory(path, kModelConfigFile, source));
+  WEFT_TRY(begin_directory(from, path, kModelConfigFile, from.source));
   WEFT_TRY(write_shards(exporter, path, options.shard_bytes));
-  if (!source.empty()) WEFT_TRY(copy_source(source, path));
+  if (!from.source.empty()) WEFT_TRY(copy_source(from.source, path));
   return replace_text(join_path(path, kModelConfigFile), text);
+}
+
+}  // namespace
+
+Status export_model(const ExportSource& from, const std::string& path,
+                    const ExportOptions& options) {
+  return path.ends_with('/') ? export_directory(from, path, options)
+                             : export_file(from, path, options);
 }
 
 }  // namespace weft

@@ -1,10 +1,10 @@
-// Writes the parameters of a checkpoint for other programs: as one safetensors file, or as a
-// directory of Transformers.
+// Writes parameters for other programs: as one safetensors file, or as a directory of Transformers
+// or of PEFT.
 #pragma once
 
 #include <string>
 
-#include "io/checkpoint.h"
+#include "io/export_source.h"
 
 namespace weft {
 
@@ -14,9 +14,10 @@ struct ExportOptions {
   bool merge = false;                    // adapters into the weights
 };
 
-Status export_weights(Checkpoint& from, const std::string& path, const ExportOptions& options);
-// With config.json and the files of source_files.h. Makes the directory if it does not exist. If
-// the model has adapters that are not merged, only these are written, as PEFT does.
-Status export_directory(Checkpoint& from, const std::string& path, const ExportOptions& options);
+// To a file. If the path ends with '/', to a directory, with config.json and the files of
+// source_files.h, which is made if it does not exist. If the model has adapters that are not
+// merged, only these are written there, as PEFT does.
+Status export_model(const ExportSource& from, const std::string& path,
+                    const ExportOptions& options);
 
 }  // namespace weft

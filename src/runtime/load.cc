@@ -1,13 +1,11 @@
 #include "runtime/load.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <set>
 
 #include "base/text.h"
-#include "io/adapters.h"
-#include "io/model_config.h"
+#include "graph/adapters.h"
+#include "io/named_weights.h"
 #include "runtime/named_tensors.h"
 #include "runtime/optimizer_state.h"
 
@@ -35,70 +33,6 @@ NamedTensors model_from(const Plan& plan, const std::vector<TensorSpec>& found,
     if (!kept) out.add(all.tensors[i], ShardPart::model, name);
   }
   return out;
-}
-
-// Causal masks of GPT-2 and frequencies of Llama, which old files contain beside the weights.
-bool is_constant(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-         name.ends_with(".rotary_emb.inv_freq");
-}
-
-// The tensors by the model's names of parameters. Names in files may have the prefix of the
-// architecture, which is removed.
-struct NamedWeights {
-  std::map<std::string_view, Weights::Tensor> params;
-  std::optional<Weights::Tensor> tied_head;  // if the model has tied the head ..
-  std::string_view tied_to;                  // .. to this parameter
-};
-
-constexpr uint64_t kComparedBytes = 1 << 20;  // per comparison
-
-// A head whose weight is tied has no parameter NAME.weight of its own. The parameter that it uses;
-// -1: that is no name of such a weight.
-ParamId tied_to(const Model& model, std::string_view name) {
-  for (const NodeId id : model.outputs()) {
-    const Node& node = model.node(id);
-    if (!node.weights.empty() && name == cat(node.name, ".weight")) return node.weights.front();
-  }
-  return -1;
-}
-
-Result<NamedWeights> find_weights(const Model& model, const Weights& weights) {
-  const auto is_param = [&](std::string_view name) { return model.find_param(name) >= 0; };
-  NamedWeights out;
-  for (const Weights::Tensor& tensor : weights.tensors) {
-    std::string_view name = tensor.entry->name;
-    if (!is_param(name) && name.starts_with(kAdapterPrefix))
-      name.remove_prefix(kAdapterPrefix.size());
-    if (!is_param(name) && name.starts_with(kGpt2Prefix)) name.remove_prefix(kGpt2Prefix.size());
-    if (!is_param(name) && is_constant(name)) continue;
-    if (const ParamId tied = is_param(name) ? -1 : tied_to(model, name); tied >= 0) {
-      out.tied_head = tensor;
-      out.tied_to = model.param(tied).name;
-    } else if (const auto [at, added] = out.params.emplace(name, tensor); !added) {
-      return Status(Code::data, cat(weights.path, ": tensors ", shown(at->second.entry->name),
-                                    " and ", shown(tensor.entry->name), " are the same parameter"));
-    }
-  }
-  return out;
-}
-
-// A head that differs from the embedding was not tied when it was trained.
-Status check_tied_head(const Weights::Tensor& head, const Weights::Tensor& embedding) {
-  const SafetensorsEntry &a = *head.entry, &b = *embedding.entry;
-  bool same = a.dtype == b.dtype && a.shape == b.shape;
-  const uint64_t all = a.end - a.begin;
-  std::vector<std::byte> bytes[2];
-  for (uint64_t offset = 0; same && offset < all; offset += kComparedBytes) {
-    for (auto& piece : bytes) piece.resize(std::min(kComparedBytes, all - offset));
-    WEFT_TRY(head.file->read_piece(a, offset, bytes[0]));
-    WEFT_TRY(embedding.file->read_piece(b, offset, bytes[1]));
-    same = bytes[0] == bytes[1];
-  }
-  if (same) return {};
-  return Status(Code::data,
-                cat(head.file->path(), ": tensor ", shown(a.name), " differs from ", shown(b.name),
-                    ", expected the same values: the model has tied them"));
 }
 
 // Adam and AdamW have the same tensors with different meanings; the tensors of other rules
@@ -183,21 +117,11 @@ Status load_weights(Run& run, Checkpoint& checkpoint) {
 }
 
 Status load_weights(Run& run, const Weights& weights) {
-  WEFT_TRY_ASSIGN(const NamedWeights named, find_weights(*run.plan().whole, weights));
-  std::vector<TensorSpec> found;
-  for (const auto& [name, tensor] : named.params) {
-    WEFT_TRY_ASSIGN(const TensorSpec spec, tensor.entry->float_spec().within(tensor.file->path()));
-    found.push_back({std::string(name), spec.desc});
-  }
+  WEFT_TRY_ASSIGN(const NamedWeights named, NamedWeights::of(weights, *run.plan().whole));
+  WEFT_TRY_ASSIGN(const std::vector<TensorSpec> found, named.specs());
   const NamedTensors model = model_from(run.plan(), found, !weights.adapters.empty());
   WEFT_TRY(compare_tensors(weights.path, specs_of(run.plan(), model), found));
-  if (named.tied_head) {
-    const auto tied = named.params.find(named.tied_to);
-    if (tied == named.params.end())
-      return Status(Code::data, cat(weights.path, ": has '", named.tied_head->entry->name,
-                                    "', but not '", named.tied_to, "', to which it is tied"));
-    WEFT_TRY(check_tied_head(*named.tied_head, tied->second));
-  }
+  WEFT_TRY(named.check_tied_head());
   std::vector<Weights::Tensor> from;
   for (const auto& [part, name] : model.places) from.push_back(named.params.at(name));
   return load_tensors(run, model.tensors, from);

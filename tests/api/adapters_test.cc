@@ -145,6 +145,14 @@ TEST_P(Peft, ReadsItsOwnExportsAndMergedOnes) {
     load(run, exported);
     expect_logits(run);
   }
+  const std::string adapters = (kData / "adapters" / name_).string(), joined = folder / "joined/";
+  config.adapters = adapters.c_str();
+  ASSERT_EQ(weft_checkpoint_export_as(base_.get(), joined.c_str(), &config, &err), WEFT_OK)
+      << err.text;
+  EXPECT_EQ(digest(open_checkpoint(joined)), digest(open_checkpoint(folder / "merged/")));
+  expect_error(weft_checkpoint_export_as(saved.get(), "none/", &config, &err), err, WEFT_EINVAL,
+               {checkpoints.c_str(), "the model has adapters already"});
+  config.adapters = nullptr;
   config.merge = 2;
   expect_error(weft_checkpoint_export_as(saved.get(), "none/", &config, &err), err, WEFT_EINVAL,
                {"weft_export_config.merge is 2"});

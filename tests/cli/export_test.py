@@ -155,6 +155,27 @@ class Export(Case):
         self.assertEqual(self.export(checkpoints="lora"), [*adapters, "notes"])
         self.assertEqual(self.export(), sorted([*whole, "notes", *self.files]))
 
+    def test_a_directory_of_transformers_is_exported_as_a_checkpoint_of_its_weights(self):
+        self.train(self.source, *STEPS, "--steps", 0, "--checkpoint", self.path("ck"))
+        for options in [], ["--dtype", "bf16"], ["--shard-size", "4K"]:
+            names = self.export(*options)
+            made = {name: content(os.path.join(self.out, name)) for name in names}
+            self.assertEqual(self.export(*options, checkpoints="llama"), names)
+            self.assertEqual({name: content(os.path.join(self.out, name)) for name in names}, made, options)
+        done = run("export", self.out, self.path("all.safetensors"))
+        self.assertEqual((done.returncode, done.stdout), (0, f"{self.path('all.safetensors')}: {len(self.weights())} tensors\n"))
+        self.assertEqual(tensors_of(self.path("all.safetensors")), self.weights())
+
+    def test_what_an_export_reads_is_not_replaced(self):
+        self.train(self.source, *STEPS, "--train", "lora", "--checkpoint", self.path("lora"))
+        self.export(checkpoints="lora")
+        shutil.copytree(self.out, self.path("adapters"))
+        self.export(checkpoints="llama")
+        for options, place in ([], "out/"), ([], "out/" + SINGLE), (["--adapter", self.path("adapters")], "adapters/"), (
+                ["--adapter", self.path("adapters")], "adapters/adapter_model.safetensors"):
+            self.fails(3, f"{self.path(place)}: is read by the export; name another place", "export", self.out, *options, self.path(place))
+        self.assertEqual(self.read_again(), self.train(self.source, *STEPS, "--steps", 0)[1]["digest"])
+
     def test_shards_have_an_index_and_the_same_weights(self):
         digest = self.train(self.source, *STEPS, "--checkpoint", self.path("ck"))[1]["digest"]
         self.export()

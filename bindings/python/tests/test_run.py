@@ -314,6 +314,8 @@ class Files(unittest.TestCase):
                 self.assertEqual(run.digest(), checkpoint.digest())
             checkpoint.export(self.folder / "weights.safetensors")
             checkpoint.export(self.folder / "rounded.safetensors", dtype="bf16", shard_bytes=1 << 20)
+            with self.assertRaisesRegex(weft.Error, "/none: "):
+                checkpoint.export(self.folder / "joined.safetensors", adapters=self.folder / "none")
             self.assertIsNone(checkpoint.info.source)
         self.assertEqual(weft.Checkpoint(self.folder / "weights.safetensors").info.weights_only, 1)
         self.assertEqual(weft.Checkpoint(self.folder / "rounded.safetensors").tensors["out.weight"].dtype, "BF16")

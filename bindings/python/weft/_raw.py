@@ -555,6 +555,7 @@ class weft_export_config(ctypes.Structure):
         ("merge", ctypes.c_uint32),
         ("dtype", ctypes.c_char_p),
         ("shard_bytes", ctypes.c_uint64),
+        ("adapters", ctypes.c_char_p),
     ]
 
 

@@ -476,6 +476,8 @@ class ExportOptions(TypedDict, total=False):
     """Of a directory: bytes of the tensors in a file, which may have more only if it has one tensor. Default: 5000000000, as with
     Transformers.
     """
+    adapters: Optional[str]
+    """Directory of PEFT, whose adapters are added to the model. NULL: none. Default: NULL."""
 
 
 class PresetInfo(NamedTuple):

@@ -49,7 +49,8 @@ class Checkpoint(Object):
 
     def export(self, path: Path, **options: "Unpack[ExportOptions]") -> None:
         """Writes the parameters as one safetensors file. If the path ends with "/", writes a directory that Transformers loads, with the
-        files of keep_source(). If the model has adapters, the directory is one of PEFT with only these; merge=1 adds them to the weights."""
+        files of keep_source(). If the model has adapters, the directory is one of PEFT with only these; merge=1 adds them to the weights.
+        `adapters` is a directory of PEFT, whose adapters are added to the model."""
         with self._lock:
             check(_raw.weft_checkpoint_export_as, self._ptr, encode(path), Config("weft_export_config", options).pointer)
 

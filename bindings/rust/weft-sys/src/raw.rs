@@ -1222,6 +1222,8 @@ pub struct weft_export_config {
     pub dtype: *const c_char,
     /// of a directory: bytes of the tensors in a file, which may have more only if it has one tensor. Default: 5000000000, as with Transformers.
     pub shard_bytes: u64,
+    /// directory of PEFT, whose adapters are added to the model. NULL: none. Default: NULL.
+    pub adapters: *const c_char,
 }
 
 extern "C" {
@@ -1517,7 +1519,7 @@ extern "C" {
     pub fn weft_run_save(run: *mut weft_run, config: *const weft_save_config, err: *mut weft_error) -> weft_status;
     /// Writes all parameters as one safetensors file. A path inside a checkpoint is refused. Only between steps. Thread: owner.
     pub fn weft_run_export(run: *mut weft_run, path: *const c_char, err: *mut weft_error) -> weft_status;
-    /// Opens a checkpoint, a safetensors file, the latest checkpoint of a directory, or a directory that Hugging Face's Transformers wrote: config.json and model.safetensors, or several files with model.safetensors.index.json; or adapters that PEFT wrote: adapter_config.json and adapter_model.safetensors. The latest checkpoint of a directory is verified at once; if it is damaged, the newest intact one is opened, and weft_checkpoint_describe gives a warning. A single checkpoint is verified when it is read. Owner: caller; free with weft_checkpoint_free. Thread: any.
+    /// Opens a checkpoint, a safetensors file, the latest checkpoint of a directory, or a directory that Hugging Face's Transformers wrote: config.json and model.safetensors, or several files with model.safetensors.index.json; or adapters that PEFT wrote: adapter_config.json and adapter_model.safetensors. The latest checkpoint of a directory is verified at once; if it is damaged, the newest intact one is opened, and weft_checkpoint_describe warns. A single checkpoint is verified when it is read. Owner: caller; free with weft_checkpoint_free. Thread: any.
     pub fn weft_checkpoint_open(path: *const c_char, out: *mut *mut weft_checkpoint, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.
     pub fn weft_checkpoint_free(checkpoint: *mut weft_checkpoint);
@@ -1531,7 +1533,7 @@ extern "C" {
     pub fn weft_checkpoint_export(checkpoint: *mut weft_checkpoint, path: *const c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_export_config_init(config: *mut weft_export_config, size: usize);
-    /// Writes the parameters as one safetensors file. If the path ends with '/', writes a directory that Transformers loads: config.json, model.safetensors or several files with model.safetensors.index.json, and the files of weft_checkpoint_keep_source. It is made if it does not exist; other files there are kept. The new config.json appears last, and an old one is removed first. If the model is a preset with adapters that are not merged, the directory is one of PEFT: adapter_config.json, and adapter_model.safetensors with only the adapters. A path inside a checkpoint is refused. `config`: NULL is the defaults. Thread: owner.
+    /// Writes the parameters of a checkpoint, or of a directory of Transformers, as one safetensors file. If the path ends with '/', writes a directory that Transformers loads: config.json, model.safetensors or several files with model.safetensors.index.json, and the files of weft_checkpoint_keep_source. It is made if it does not exist; other files there are kept. The new config.json appears last, and an old one is removed first. If the model is a preset with adapters that are not merged, the directory is one of PEFT: adapter_config.json, and adapter_model.safetensors with only the adapters. A path inside a checkpoint, or that is read, is refused. One parameter is in memory at a time. `config`: NULL is the defaults. Thread: owner.
     pub fn weft_checkpoint_export_as(checkpoint: *mut weft_checkpoint, path: *const c_char, config: *const weft_export_config, err: *mut weft_error) -> weft_status;
     /// Copies the files of a model that are neither weights nor checkpoints into `directory`/source, for exports of the checkpoints in `directory`: config.json, from which only the ids of special tokens are used, generation_config.json, and the files of the tokenizer. `directory` is a directory of checkpoints, and is made if it does not exist. `source` is a directory of Transformers, or weft_checkpoint_info.source; NULL: none. `tokenizer` is a file tokenizer.json, or its directory, which replaces the tokenizer of `source`; NULL: none. The copies appear together, and replace earlier ones, also if there is nothing to copy. WEFT_ESTATE: a run writes a checkpoint there. Thread: any.
     pub fn weft_checkpoint_keep_source(directory: *const c_char, source: *const c_char, tokenizer: *const c_char, err: *mut weft_error) -> weft_status;

@@ -541,9 +541,10 @@ fn weft_checkpoint_info_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_export_config_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_export_config>(), align_of::<weft_export_config>()), (24, 8));
+    assert_eq!((size_of::<weft_export_config>(), align_of::<weft_export_config>()), (32, 8));
     assert_eq!(offset!(weft_export_config, size), 0);
     assert_eq!(offset!(weft_export_config, merge), 4);
     assert_eq!(offset!(weft_export_config, dtype), 8);
     assert_eq!(offset!(weft_export_config, shard_bytes), 16);
+    assert_eq!(offset!(weft_export_config, adapters), 24);
 }

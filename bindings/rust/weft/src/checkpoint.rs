@@ -166,10 +166,12 @@ impl Checkpoint {
     pub fn export_as(&mut self, path: impl AsRef<Path>, config: &ExportConfig) -> Result<()> {
         let path = path_text(path)?;
         let dtype = c_string(&config.dtype)?;
+        let adapters = config.adapters.as_deref().map(path_text).transpose()?;
         let mut raw = unsafe { initialized(sys::weft_export_config_init) };
         raw.dtype = dtype.as_ptr();
         raw.shard_bytes = config.shard_bytes;
         raw.merge = config.merge.into();
+        raw.adapters = pointer_of(&adapters);
         attempt(|err| unsafe { sys::weft_checkpoint_export_as(self.raw(), path.as_ptr(), &raw, err) }).map(drop)
     }
 }
@@ -183,12 +185,14 @@ pub struct ExportConfig {
     pub shard_bytes: u64,
     /// Add the adapters of the model to the weights, not write only the adapters.
     pub merge: bool,
+    /// Directory of PEFT, whose adapters are added to the model.
+    pub adapters: Option<PathBuf>,
 }
 
 impl Default for ExportConfig {
     fn default() -> ExportConfig {
         let raw = unsafe { initialized(sys::weft_export_config_init) };
-        ExportConfig { dtype: unsafe { text_of(raw.dtype) }, shard_bytes: raw.shard_bytes, merge: raw.merge == 1 }
+        ExportConfig { dtype: unsafe { text_of(raw.dtype) }, shard_bytes: raw.shard_bytes, merge: raw.merge == 1, adapters: None }
     }
 }
 

@@ -1,0 +1,103 @@
+#include "io/export_source.h"
+
+#include <memory>
+
+#include "base/text.h"
+#include "graph/presets.h"
+#include "io/named_weights.h"
+#include "io/source_files.h"
+
+namespace weft {
+
+namespace {
+
+// The adapters of a model, or its other parameters.
+std::vector<TensorSpec> params_of(const Model& model, bool adapters) {
+  std::vector<TensorSpec> out;
+  for (const Param& param : model.params())
+    if (is_adapter(param.name) == adapters) out.push_back({param.name, {DType::f32, param.shape}});
+  return out;
+}
+
+// The parameters in files, which must be these.
+Result<ReadParam> reader_of(const Weights& weights, std::shared_ptr<const Model> model,
+                            const std::vector<TensorSpec>& params) {
+  WEFT_TRY_ASSIGN(NamedWeights named, NamedWeights::of(weights, *model));
+  WEFT_TRY_ASSIGN(const std::vector<TensorSpec> found, named.specs());
+  WEFT_TRY(compare_tensors(weights.path, params, found));
+  WEFT_TRY(named.check_tied_head());
+  return ReadParam([named = std::move(named), model = std::move(model)](std::string_view param,
+                                                                        std::span<std::byte> out) {
+    const Weights::Tensor& tensor = named.params.at(param);
+    return tensor.file->read_floats(
+        *tensor.entry, 0, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
+  });
+}
+
+void add_files(const Weights& weights, std::vector<std::string>& files) {
+  files.push_back(weights.path);
+  for (const SafetensorsFile& file : weights.files) files.push_back(file.path());
+}
+
+}  // namespace
+
+ExportSource export_source(Checkpoint& from) {
+  ExportSource out{.path = from.path(),
+                   .model = from.manifest().model,
+                   .source = source_of(from.path()),
+                   .params = from.model(),
+                   .with_state = {},
+                   .files = {},
+                   .read = [&from](std::string_view param, std::span<std::byte> bytes) {
+                     return from.read_model(param, bytes);
+                   }};
+  for (const TensorSpec& state : from.optimizer())
+    out.with_state.push_back(state.name.substr(0, state.name.rfind('.')));
+  return out;
+}
+
+Result<ExportSource> export_source(const Weights& from) {
+  if (from.model.empty())
+    return Status(Code::invalid,
+                  cat("'", from.path, "' ",
+                      from.adapters.empty() ? "consists of safetensors files already"
+                                            : "contains only adapters, expected their model"));
+  WEFT_TRY_ASSIGN(const Preset preset, make_preset(from.model, {}));
+  ExportSource out{.path = from.path,
+                   .model = from.model,
+                   .source = from.path,
+                   .params = params_of(*preset.model, false),
+                   .with_state = {},
+                   .files = {},
+                   .read = {}};
+  WEFT_TRY_ASSIGN(out.read, reader_of(from, preset.model, out.params));
+  add_files(from, out.files);
+  return out;
+}
+
+Result<ExportSource> add_adapters(ExportSource base, const Weights& adapters) {
+  if (adapters.adapters.empty())
+    return Status(Code::invalid, cat("'", adapters.path, "' has no ", kAdapterConfigFile));
+  if (base.model.empty())
+    return Status(Code::invalid,
+                  cat(base.path, ": does not name its model, to which adapters are added"));
+  WEFT_TRY_ASSIGN(const Preset without, make_preset(base.model, {}));
+  if (without.adapters)
+    return Status(Code::invalid, cat(base.path, ": the model has adapters already"));
+  const char* const joint = base.model.find(':') == base.model.npos ? ":" : ",";
+  base.model += joint + adapters.adapters;
+  WEFT_TRY_ASSIGN(const Preset preset, make_preset(base.model, {}));
+  WEFT_TRY(compare_tensors(base.path, params_of(*preset.model, false), base.params));
+  const std::vector<TensorSpec> added = params_of(*preset.model, true);
+  WEFT_TRY_ASSIGN(const ReadParam read_added, reader_of(adapters, preset.model, added));
+  base.read = [read = std::move(base.read), read_added](std::string_view param,
+                                                        std::span<std::byte> out) {
+    return is_adapter(param) ? read_added(param, out) : read(param, out);
+  };
+  base.params.insert(base.params.end(), added.begin(), added.end());
+  base.with_state.clear();
+  add_files(adapters, base.files);
+  return base;
+}
+
+}  // namespace weft

@@ -1,0 +1,87 @@
+#include "io/named_weights.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "io/adapters.h"
+#include "io/model_config.h"
+
+namespace weft {
+
+namespace {
+
+constexpr uint64_t kComparedBytes = 1 << 20;  // per comparison
+
+// Causal masks of GPT-2 and frequencies of Llama, which old files contain beside the weights.
+bool is_constant(std::string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".rotary_emb.inv_freq");
+}
+
+// A head whose weight is tied has no parameter NAME.weight of its own. The parameter that it uses;
+// -1: that is no name of such a weight.
+ParamId tied_to(const Model& model, std::string_view name) {
+  for (const NodeId id : model.outputs()) {
+    const Node& node = model.node(id);
+    if (!node.weights.empty() && name == cat(node.name, ".weight")) return node.weights.front();
+  }
+  return -1;
+}
+
+}  // namespace
+
+Result<NamedWeights> NamedWeights::of(const Weights& weights, const Model& model) {
+  const auto is_param = [&](std::string_view name) { return model.find_param(name) >= 0; };
+  NamedWeights out;
+  out.weights = &weights;
+  for (const Weights::Tensor& tensor : weights.tensors) {
+    std::string_view name = tensor.entry->name;
+    if (!is_param(name) && name.starts_with(kAdapterPrefix))
+      name.remove_prefix(kAdapterPrefix.size());
+    if (!is_param(name) && name.starts_with(kGpt2Prefix)) name.remove_prefix(kGpt2Prefix.size());
+    if (!is_param(name) && is_constant(name)) continue;
+    if (const ParamId tied = is_param(name) ? -1 : weft::tied_to(model, name); tied >= 0) {
+      out.tied_head = tensor;
+      out.tied_to = model.param(tied).name;
+    } else if (const auto [at, added] = out.params.emplace(name, tensor); !added) {
+      return Status(Code::data, cat(weights.path, ": tensors ", shown(at->second.entry->name),
+                                    " and ", shown(tensor.entry->name), " are the same parameter"));
+    }
+  }
+  return out;
+}
+
+Result<std::vector<TensorSpec>> NamedWeights::specs() const {
+  std::vector<TensorSpec> out;
+  for (const auto& [name, tensor] : params) {
+    WEFT_TRY_ASSIGN(const TensorSpec spec, tensor.entry->float_spec().within(tensor.file->path()));
+    out.push_back({std::string(name), spec.desc});
+  }
+  return out;
+}
+
+Status NamedWeights::check_tied_head() const {
+  if (!tied_head) return {};
+  const auto tied = params.find(tied_to);
+  if (tied == params.end())
+    return Status(Code::data, cat(weights->path, ": has '", tied_head->entry->name, "', but not '",
+                                  tied_to, "', to which it is tied"));
+  const Weights::Tensor& head = *tied_head;
+  const Weights::Tensor& embedding = tied->second;
+  const SafetensorsEntry &a = *head.entry, &b = *embedding.entry;
+  bool same = a.dtype == b.dtype && a.shape == b.shape;
+  const uint64_t all = a.end - a.begin;
+  std::vector<std::byte> bytes[2];
+  for (uint64_t offset = 0; same && offset < all; offset += kComparedBytes) {
+    for (auto& piece : bytes) piece.resize(std::min(kComparedBytes, all - offset));
+    WEFT_TRY(head.file->read_piece(a, offset, bytes[0]));
+    WEFT_TRY(embedding.file->read_piece(b, offset, bytes[1]));
+    same = bytes[0] == bytes[1];
+  }
+  if (same) return {};
+  return Status(Code::data,
+                cat(head.file->path(), ": tensor ", shown(a.name), " differs from ", shown(b.name),
+                    ", expected the same values: the model has tied them"));
+}
+
+}  // namespace weft
