@@ -80,14 +80,16 @@ class Account {
       size_t first, last;
     };
     const auto& calls = work_.calls[static_cast<size_t>(phase)];
-    std::map<std::pair<bool, TensorId>, Span> spans;
+    FlatMap<std::pair<bool, TensorId>, Span> spans;
     for (size_t c = 0; c < calls.size(); ++c) {
-      for (TensorId t : writes_of(*calls[c]))
+      each_written(*calls[c], [&](TensorId t) {
         if (const std::pair at(work_.second(phase, t, true), t); out_.temporaries.contains(at))
           spans[at] = {c, c};
-      for (TensorId t : reads_of(*calls[c]))
+      });
+      each_read(*calls[c], [&](TensorId t) {
         if (auto it = spans.find({work_.second(phase, t, false), t}); it != spans.end())
           it->second.last = c;
+      });
     }
     StaticAllocator packer;
     for (const auto& [at, span] : spans)

@@ -97,7 +97,7 @@ struct StageHoldings {
   std::vector<Holding> list;
   // Scratch memory: tensors that exist within one phase, packed by lifetime.
   int64_t scratch = 0;  // bytes
-  std::map<std::pair<bool, TensorId>, int64_t>
+  FlatMap<std::pair<bool, TensorId>, int64_t>
       temporaries;  // offsets; key: whether it is recomputed, tensor
   std::map<std::pair<const StepCall*, int32_t>, int64_t>
       call_scratch;  // offsets of the scratch memory of a call in a phase

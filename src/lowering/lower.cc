@@ -121,10 +121,11 @@ class RankWriter {
   std::vector<int32_t> posts_of(int32_t stage, const std::vector<UnitCall>& unit) const {
     std::set<TensorId> made;
     for (const UnitCall& at : unit)
-      for (TensorId t : writes_of(*work(stage).calls[static_cast<size_t>(at.phase)][at.index]))
+      each_written(*work(stage).calls[static_cast<size_t>(at.phase)][at.index], [&](TensorId t) {
         if (const auto life = work(stage).lives.find(t);
             life != work(stage).lives.end() && life->second.first == at.phase)
           made.insert(t);
+      });
     std::vector<int32_t> out;
     for (const int32_t i : crossings_.edges_out_of[cell(stage)])
       if (made.contains(edge(i).tensor)) out.push_back(i);

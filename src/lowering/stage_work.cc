@@ -4,22 +4,6 @@
 
 namespace weft {
 
-std::vector<TensorId> reads_of(const StepCall& call) {
-  std::vector<TensorId> out;
-  each_tensor(call, [&out](TensorId t, bool written) {
-    if (!written) out.push_back(t);
-  });
-  return out;
-}
-
-std::vector<TensorId> writes_of(const StepCall& call) {
-  std::vector<TensorId> out;
-  each_tensor(call, [&out](TensorId t, bool written) {
-    if (written) out.push_back(t);
-  });
-  return out;
-}
-
 bool StageWork::second(int32_t phase, TensorId t, bool writes) const {
   if (phase == kPhaseF) return false;
   return writes ? remade.contains(t) : reads_remade.contains(t);
@@ -35,7 +19,7 @@ class Remaking {
         forward_(work.calls[kPhaseF]),
         per_block_(static_cast<size_t>(calls_per_block)) {
     for (size_t c = 0; c < forward_.size(); ++c)
-      for (TensorId t : writes_of(*forward_[c])) maker_[t] = c;
+      each_written(*forward_[c], [&](TensorId t) { maker_[t] = c; });
   }
 
   void run() {
@@ -45,8 +29,9 @@ class Remaking {
     for (int32_t phase : {kPhaseI, kPhaseW}) {
       std::vector<const StepCall*> calls;
       for (const StepCall* call : work_.calls[static_cast<size_t>(phase)]) {
-        for (TensorId t : reads_of(*call))
+        each_read(*call, [&](TensorId t) {
           if (work_.reads_remade.contains(t)) remake(maker_.at(t) / per_block_, calls);
+        });
         calls.push_back(call);
       }
       work_.calls[static_cast<size_t>(phase)] = std::move(calls);
@@ -56,30 +41,32 @@ class Remaking {
  private:
   void keep_what_crosses() {
     for (size_t c = 0; c < forward_.size(); ++c)
-      for (TensorId t : reads_of(*forward_[c]))
+      each_read(*forward_[c], [&](TensorId t) {
         if (auto it = maker_.find(t);
             it != maker_.end() && it->second / per_block_ != c / per_block_)
           kept_[t] = true;
+      });
   }
 
   // A call runs again if the backward, or a call of its block that runs again, reads its output
   // and the output was not kept.
   void find_calls() {
-    std::map<TensorId, bool> wanted;
+    FlatMap<TensorId, bool> wanted;
+    const auto want = [&](TensorId t) {
+      if (maker_.contains(t) && !kept_.contains(t)) wanted[t] = true;
+    };
     for (int32_t phase : {kPhaseI, kPhaseW})
-      for (const StepCall* call : work_.calls[static_cast<size_t>(phase)])
-        for (TensorId t : reads_of(*call))
-          if (maker_.contains(t) && !kept_.contains(t)) wanted[t] = true;
+      for (const StepCall* call : work_.calls[static_cast<size_t>(phase)]) each_read(*call, want);
     again_.assign(forward_.size(), false);
     for (size_t c = forward_.size(); c-- > 0;) {
-      for (TensorId t : writes_of(*forward_[c])) again_[c] = again_[c] || wanted.contains(t);
+      const StepCall& call = *forward_[c];
+      each_written(call, [&](TensorId t) { again_[c] = again_[c] || wanted.contains(t); });
       if (!again_[c]) continue;
-      for (TensorId t : writes_of(*forward_[c])) {
+      each_written(call, [&](TensorId t) {
         work_.remade[t] = {};
         if (!kept_.contains(t)) work_.reads_remade[t] = true;
-      }
-      for (TensorId t : reads_of(*forward_[c]))
-        if (maker_.contains(t) && !kept_.contains(t)) wanted[t] = true;
+      });
+      each_read(call, want);
     }
   }
 
@@ -95,25 +82,22 @@ class Remaking {
 
   StageWork& work_;
   const std::vector<const StepCall*> forward_;
-  const size_t per_block_;            // calls
-  std::map<TensorId, size_t> maker_;  // tensors that F makes: the call
-  std::map<TensorId, bool> kept_;
+  const size_t per_block_;           // calls
+  FlatMap<TensorId, size_t> maker_;  // tensors that F makes: the call
+  FlatMap<TensorId, bool> kept_;
   std::vector<bool> again_, blocks_done_;
   bool any_ = false;
 };
 
 void find_lives(StageWork& work) {
   for (int32_t phase = 0; phase < kPhases; ++phase)
-    for (const StepCall* call : work.calls[static_cast<size_t>(phase)]) {
-      auto touch = [&](TensorId t, bool made) {
+    for (const StepCall* call : work.calls[static_cast<size_t>(phase)])
+      each_tensor(*call, [&](TensorId t, bool made) {
         Life& life = (work.second(phase, t, made) ? work.remade : work.lives)[t];
         if (life.first < 0) life.first = phase;
         life.last = std::max(life.last, phase);
         life.made = life.made || made;
-      };
-      for (TensorId t : reads_of(*call)) touch(t, false);
-      for (TensorId t : writes_of(*call)) touch(t, true);
-    }
+      });
 }
 
 }  // namespace

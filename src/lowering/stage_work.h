@@ -9,9 +9,9 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <vector>
 
+#include "base/flat_map.h"
 #include "plan/plan.h"
 #include "schedule/lock_step.h"
 
@@ -26,10 +26,10 @@ struct Life {
 struct StageWork {
   bool split = false;  // I and W of this stage are separate in the schedule
   std::array<std::vector<const StepCall*>, kPhases>
-      calls;                        // not split: W's calls are in I, in canonical order
-  std::map<TensorId, Life> lives;   // tensors that arrive, and that F keeps
-  std::map<TensorId, Life> remade;  // recomputed, in R or later
-  std::map<TensorId, bool>
+      calls;                       // not split: W's calls are in I, in canonical order
+  FlatMap<TensorId, Life> lives;   // tensors that arrive, and that F keeps
+  FlatMap<TensorId, Life> remade;  // recomputed, in R or later
+  FlatMap<TensorId, bool>
       reads_remade;  // tensors whose recomputed value is read (otherwise the first one)
 
   // Whether a call of `phase` uses the recomputed tensor or the first one.
@@ -51,8 +51,18 @@ std::vector<StageWork> make_work(const StepGraph& graph, const std::vector<int32
 // Time of a micro-batch for recomputing, in R and I, and in W.
 NodeTimes remade_seconds(const StageWork& work, const std::vector<NodeTimes>& times);
 
-// The tensors a call reads and writes (without -1).
-std::vector<TensorId> reads_of(const StepCall& call);
-std::vector<TensorId> writes_of(const StepCall& call);
+// Calls visit(tensor) for each tensor that a call reads or writes (without -1).
+template <typename Visit>
+void each_read(const StepCall& call, Visit&& visit) {
+  each_tensor(call, [&visit](TensorId t, bool written) {
+    if (!written) visit(t);
+  });
+}
+template <typename Visit>
+void each_written(const StepCall& call, Visit&& visit) {
+  each_tensor(call, [&visit](TensorId t, bool written) {
+    if (written) visit(t);
+  });
+}
 
 }  // namespace weft

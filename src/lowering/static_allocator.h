@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "tensor/byte_count.h"
@@ -15,17 +14,15 @@ class StaticAllocator {
  public:
   int64_t place(int64_t bytes, size_t first, size_t last) {
     bytes = align_up(bytes);
-    std::vector<std::pair<int64_t, int64_t>> taken;
-    for (const Block& b : blocks_)
-      if (b.first <= last && first <= b.last)
-        taken.push_back({b.offset, sum_of_bytes(b.offset, b.bytes)});
-    std::sort(taken.begin(), taken.end());
     int64_t at = 0;
-    for (auto [begin, end] : taken) {
-      if (at + bytes <= begin) break;
-      at = std::max(at, end);
+    for (const Block& b : blocks_) {
+      if (b.first > last || first > b.last) continue;
+      if (at + bytes <= b.offset) break;
+      at = std::max(at, sum_of_bytes(b.offset, b.bytes));
     }
-    blocks_.push_back({at, bytes, first, last});
+    const auto behind = std::partition_point(blocks_.begin(), blocks_.end(),
+                                             [at](const Block& b) { return b.offset <= at; });
+    blocks_.insert(behind, {at, bytes, first, last});
     size_ = std::max(size_, sum_of_bytes(at, bytes));
     return at;
   }
@@ -36,7 +33,7 @@ class StaticAllocator {
     int64_t offset, bytes;
     size_t first, last;
   };
-  std::vector<Block> blocks_;
+  std::vector<Block> blocks_;  // ascending by offset
   int64_t size_ = 0;
 };
 

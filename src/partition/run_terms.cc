@@ -58,8 +58,14 @@ void RunTerms::add_mode(Mode mode) {
                                 config_.graph_options(mode));
   info.readers.resize(info.graph.tensors.size());
   for (size_t c = 0; c < info.graph.calls.size(); ++c)
-    for (TensorId t : reads_of(info.graph.calls[c]))
-      info.readers[static_cast<size_t>(t)].push_back(c);
+    each_read(info.graph.calls[c],
+              [&](TensorId t) { info.readers[static_cast<size_t>(t)].push_back(c); });
+  for (const StepCall& call : info.graph.calls)
+    info.scratch.push_back(shapes_.scratch(info.graph, call));
+  for (TensorId t = 0; t < static_cast<TensorId>(info.graph.tensors.size()); ++t)
+    info.bytes.push_back(padded_bytes(shapes_.desc(info.graph, t, 0)));
+  info.sink.resize(info.graph.tensors.size());
+  for (const TensorId t : info.graph.sinks) info.sink[static_cast<size_t>(t)] = true;
   index_calls(info);
   modes_.push_back(std::move(info));
 }
@@ -68,7 +74,7 @@ std::vector<int64_t> RunTerms::sinks(Mode mode) const {
   std::vector<int64_t> out;
   for (const ModeGraph& of : modes_)
     for (TensorId t : of.graph.sinks)
-      if (of.graph.mode == mode) out.push_back(padded_bytes(shapes_.desc(of.graph, t, 0)));
+      if (of.graph.mode == mode) out.push_back(of.bytes[static_cast<size_t>(t)]);
   return out;
 }
 
@@ -155,7 +161,7 @@ Segment RunTerms::segment_at(const Cut& cut, int32_t segment) {
 }
 
 // Also sets the stages of the folds of the mode's graph that concern the run.
-RunTerms::Works RunTerms::works_of(ModeGraph& mode, const StageForm& form, const Cut& cut) const {
+RunTerms::Calls RunTerms::calls_of(ModeGraph& mode, const Cut& cut) const {
   std::vector<size_t> near, folds;
   for (size_t i = cut.at.begin; i < cut.at.end; ++i) {
     near.insert(near.end(), mode.calls[i].begin(), mode.calls[i].end());
@@ -168,49 +174,65 @@ RunTerms::Works RunTerms::works_of(ModeGraph& mode, const StageForm& form, const
                [&](NodeId node) { return segment_of(cut, node); });
   near.insert(near.end(), folds.begin(), folds.end());
   std::sort(near.begin(), near.end());
-  std::map<int32_t, std::vector<const StepCall*>> calls;
-  for (const int32_t i : cut.own) calls[i] = {};
+  Calls out;
+  for (const int32_t i : cut.own) out[i] = {};
   for (const size_t c : near) {
     const StepCall& call = mode.graph.calls[c];
-    const auto at = calls.find(segment_of(cut, call.where));
-    if (at != calls.end()) at->second.push_back(&call);
+    const auto at = out.find(segment_of(cut, call.where));
+    if (at != out.end()) at->second.push_back(&call);
   }
-  const bool train = mode.graph.mode == Mode::train;
+  return out;
+}
+
+RunTerms::Works RunTerms::works_of(Mode mode, const StageForm& form, const Calls& calls) {
   Works out;
   size_t next = 0;
   for (const auto& [i, own] : calls) {
     const int32_t again = form.again[std::min(next++, form.again.size() - 1)];
+    const bool train = mode == Mode::train;
     out.emplace(i, make_stage_work(own, train && form.split(), train ? again : 0));
   }
   return out;
+}
+
+std::vector<Peer> RunTerms::peers_of(const ModeGraph& mode, TensorId t, bool made,
+                                     const Cut& cut) const {
+  const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
+  std::set<Peer> out;
+  const auto add = [&](NodeId node) {
+    const Segment segment = segment_at(cut, segment_of(cut, node));
+    if (segment.stage != 0) out.insert({segment.stage, segment.tensor_rank});
+  };
+  if (made)
+    for (const size_t c : mode.readers[static_cast<size_t>(t)]) add(mode.graph.calls[c].where);
+  else if (!is_fed(tensor))
+    add(tensor.maker);
+  return {out.begin(), out.end()};
+}
+
+bool RunTerms::is_fed(const StepTensor& tensor) const {
+  return tensor.role != StepTensor::Role::grad && pieces_->node(tensor.node).is_input();
 }
 
 RunTerms::Borders RunTerms::borders_of(const ModeGraph& mode, const Works& works, int32_t segment,
                                        const Cut& cut) const {
   const int32_t tensor_rank = segment_at(cut, segment).tensor_rank;
   Borders out;
-  const std::set<TensorId> sinks(mode.graph.sinks.begin(), mode.graph.sinks.end());
   for (const auto& [t, life] : works.at(segment).lives) {
     const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
-    const bool gradient = tensor.role == StepTensor::Role::grad;
-    std::set<Peer> peers;
     if (!life.made) {
       const Segment maker = segment_at(cut, segment_of(cut, tensor.maker));
-      const bool fed = !gradient && pieces_->node(tensor.node).is_input();
-      if (!fed && maker.stage != 0) peers.insert({maker.stage, maker.tensor_rank});
-      if (fed || maker.stage != 0 || maker.tensor_rank != tensor_rank)
+      if (is_fed(tensor) || maker.stage != 0 || maker.tensor_rank != tensor_rank)
         out.traffic.arrivals.push_back(t);
     } else {
-      bool shared = sinks.contains(t);
+      bool shared = mode.sink[static_cast<size_t>(t)];
       for (const size_t c : mode.readers[static_cast<size_t>(t)]) {
         const int32_t at = segment_of(cut, mode.graph.calls[c].where);
         if (at == segment) continue;
         shared = true;
         const Segment reader = segment_at(cut, at);
-        if (reader.stage != 0) {
-          peers.insert({reader.stage, reader.tensor_rank});
-          continue;
-        }
+        if (reader.stage != 0) continue;
+        const bool gradient = tensor.role == StepTensor::Role::grad;
         int32_t& until = out.until[t];
         until = std::max(until, reader.tensor_rank == tensor_rank ? works.at(at).lives.at(t).last
                                 : gradient                        ? kPhaseI
@@ -218,14 +240,93 @@ RunTerms::Borders RunTerms::borders_of(const ModeGraph& mode, const Works& works
       }
       if (shared) out.traffic.shared[t] = {};
     }
-    out.peers[t].assign(peers.begin(), peers.end());
+    out.peers[t] = peers_of(mode, t, life.made, cut);
   }
   return out;
 }
 
+namespace {
+
+std::vector<TensorId> tensors_of(const std::vector<const StepCall*>& calls) {
+  std::vector<TensorId> out;
+  for (const StepCall* call : calls)
+    each_tensor(*call, [&out](TensorId t, bool) { out.push_back(t); });
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+TensorId number_of(const std::vector<TensorId>& tensors, TensorId t) {
+  return static_cast<TensorId>(std::lower_bound(tensors.begin(), tensors.end(), t) -
+                               tensors.begin());
+}
+
+}  // namespace
+
+Digest RunTerms::pattern_of(const ModeGraph& mode, const StageForm& form, const Cut& cut,
+                            const std::vector<const StepCall*>& calls,
+                            const std::vector<TensorId>& tensors) const {
+  std::vector<int64_t> key = {static_cast<int64_t>(calls.size())};
+  if (mode.graph.mode == Mode::train) {
+    const auto forward = std::count_if(calls.begin(), calls.end(), [](const StepCall* call) {
+      return call->kind == CallKind::forward;
+    });
+    // Longer recompute blocks have all calls.
+    key.insert(key.end(), {static_cast<int64_t>(form.split()),
+                           std::min<int64_t>(form.again.front(), forward)});
+  }
+  for (const StepCall* call : calls) {
+    key.push_back(-1 - static_cast<int64_t>(call->kind));
+    key.push_back(mode.scratch[static_cast<size_t>(call - mode.graph.calls.data())]);
+    each_tensor(*call, [&](TensorId t, bool written) {
+      key.push_back(2 * int64_t{number_of(tensors, t)} + (written ? 1 : 0));
+    });
+  }
+  for (const TensorId t : tensors) {
+    const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
+    const std::vector<size_t>& readers = mode.readers[static_cast<size_t>(t)];
+    const bool is_shared = mode.sink[static_cast<size_t>(t)] ||
+                           std::any_of(readers.begin(), readers.end(), [&](size_t c) {
+                             return segment_of(cut, mode.graph.calls[c].where) != 0;
+                           });
+    key.insert(key.end(), {mode.bytes[static_cast<size_t>(t)], static_cast<int64_t>(tensor.role),
+                           static_cast<int64_t>(is_fed(tensor)), static_cast<int64_t>(is_shared)});
+  }
+  return hash_bytes(key.data(), key.size() * sizeof key.front());
+}
+
+// A model repeats its blocks, so that many runs are alike.
 void RunTerms::add_terms(Run& run, ModeGraph& mode, const StageForm& form, const Cut& cut) const {
+  const Calls calls = calls_of(mode, cut);
+  if (!cut.segmented.segments.empty() || config_.shard == "parameters")
+    return lower(run, mode, form, cut, calls);
   const auto m = static_cast<size_t>(mode.graph.mode);
-  const Works works = works_of(mode, form, cut);
+  const std::vector<const StepCall*>& own = calls.begin()->second;
+  const std::vector<TensorId> tensors = tensors_of(own);
+  const auto [known, fresh] = mode.alike.try_emplace(pattern_of(mode, form, cut, own, tensors));
+  AlikeTerms& alike = known->second;
+  Share& share = run.shares.front();
+  if (fresh) {
+    lower(run, mode, form, cut, calls);
+    alike = {share.terms[m], share.scratch[m]};
+    for (Term& term : alike.terms)
+      if (term.tensor >= 0) term.tensor = number_of(tensors, term.tensor);
+    return;
+  }
+  share.terms[m] = alike.terms;
+  share.scratch[m] = alike.scratch;
+  for (Term& term : share.terms[m]) {
+    if (term.tensor < 0) continue;
+    term.tensor = tensors[static_cast<size_t>(term.tensor)];
+    term.peers = peers_of(mode, term.tensor, term.kind == Holding::Kind::shared, cut);
+    if (term.kind == Holding::Kind::landing) share.until[m][term.tensor] = term.last;
+  }
+}
+
+void RunTerms::lower(Run& run, const ModeGraph& mode, const StageForm& form, const Cut& cut,
+                     const Calls& calls) const {
+  const auto m = static_cast<size_t>(mode.graph.mode);
+  const Works works = works_of(mode.graph.mode, form, calls);
   for (const auto& [i, work] : works) {
     Borders borders = borders_of(mode, works, i, cut);
     Share& share = run.shares[static_cast<size_t>(segment_at(cut, i).tensor_rank)];
@@ -321,7 +422,8 @@ std::vector<RemadeCalls> RunTerms::remade(const RunOfNodes& at, size_t form,
                                           const std::vector<NodeTimes>& times) {
   std::vector<RemadeCalls> out;
   const Cut cut = cut_at(at, &first);
-  for (const auto& [i, work] : works_of(modes_.front(), *form_[form], cut))
+  const Calls calls = calls_of(modes_.front(), cut);
+  for (const auto& [i, work] : works_of(modes_.front().graph.mode, *form_[form], calls))
     out.push_back({.tensor_rank = segment_at(cut, i).tensor_rank,
                    .position = 0,
                    .forward = static_cast<int32_t>(work.calls[kPhaseF].size()),

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/hash.h"
 #include "lowering/gradient_runs.h"
 #include "lowering/holdings.h"
 #include "lowering/segments.h"
@@ -30,6 +31,7 @@ struct Term {
   TensorId tensor = -1;          // unless it is kept
   int32_t read = kPhaseF;        // the phase in which other ranks read it
   std::vector<Peer> peers = {};  // landing: its maker; shared: its readers in other stages
+  bool operator==(const Term&) const = default;
 
   // Whether a longer run that begins at the same node holds the tensors too, at least as long.
   // Unless it is recomputed in blocks, so does any run that contains it.
@@ -110,14 +112,25 @@ class RunTerms {
     SegmentedStages
         segmented;  // without segments if each stage is one, whose number is its distance
   };
+  // The terms of runs whose calls differ only in which tensors they use: a Term::tensor is the
+  // number of the tensor among these.
+  struct AlikeTerms {
+    std::vector<Term> terms;
+    int64_t scratch = 0;
+  };
   struct ModeGraph {
     StepGraph graph;
     std::vector<std::vector<size_t>> readers;  // per tensor: calls
     // Per node of OpNodes: the calls of its nodes other than folds; and the folds that can run
     // there, or that read or make what runs there reads or makes.
     std::vector<std::vector<size_t>> calls, folds;
+    std::vector<int64_t> scratch;        // per call
+    std::vector<int64_t> bytes;          // per tensor
+    std::vector<bool> sink;              // per tensor
+    std::map<Digest, AlikeTerms> alike;  // of the calls of a run
   };
-  using Works = std::map<int32_t, StageWork>;  // per segment of the run
+  using Calls = std::map<int32_t, std::vector<const StepCall*>>;  // per segment of the run
+  using Works = std::map<int32_t, StageWork>;                     // per segment of the run
   struct Borders {
     StageTraffic traffic;
     std::map<TensorId, std::vector<Peer>> peers;
@@ -134,11 +147,22 @@ class RunTerms {
   Cut cut_at(const RunOfNodes& at, const std::vector<size_t>* first) const;
   int32_t segment_of(const Cut& cut, NodeId node) const;
   static Segment segment_at(const Cut& cut, int32_t segment);
-  Works works_of(ModeGraph& mode, const StageForm& form, const Cut& cut) const;
+  Calls calls_of(ModeGraph& mode, const Cut& cut) const;
+  static Works works_of(Mode mode, const StageForm& form, const Calls& calls);
+  // Everything that the terms of a run without segments depend on, except peers; `tensors`: of its
+  // calls.
+  Digest pattern_of(const ModeGraph& mode, const StageForm& form, const Cut& cut,
+                    const std::vector<const StepCall*>& calls,
+                    const std::vector<TensorId>& tensors) const;
+  bool is_fed(const StepTensor& tensor) const;
+  // The ranks of other stages that read a tensor which the run makes, or the one that makes it.
+  std::vector<Peer> peers_of(const ModeGraph& mode, TensorId t, bool made, const Cut& cut) const;
   Borders borders_of(const ModeGraph& mode, const Works& works, int32_t segment,
                      const Cut& cut) const;
   void add_sums(Run& run, const Cut& cut) const;
   void add_terms(Run& run, ModeGraph& mode, const StageForm& form, const Cut& cut) const;
+  void lower(Run& run, const ModeGraph& mode, const StageForm& form, const Cut& cut,
+             const Calls& calls) const;
   static void copy_mode(const Run& from, size_t mode, Run& to);
   void add_reads(Share& share, Mode mode, const StageForm& form, const StageWork& work) const;
 

@@ -226,6 +226,63 @@ TEST(Account, OrdersShareRuns) {
   EXPECT_NE(runs_for("1f1b", 1000), runs);
 }
 
+// Linear nodes of several widths: runs of equal calls have tensors of other sizes.
+std::shared_ptr<const Model> model_of_widths() {
+  Model model;
+  const int64_t widths[] = {4, 64, 4, 64, 128, 4, 128, 64, 4, 4, 4};
+  NodeId at = model.add_input("x", {DType::f32, {1, widths[0]}}, false).take();
+  const NodeId target = model.add_input("target", {DType::f32, {1, 4}}, false).take();
+  for (size_t i = 1; i < std::size(widths); ++i) {
+    const ParamId w = model.add_param(cat("w", i), {widths[i - 1], widths[i]}, {}).take();
+    at = model.add_node("", find_op("linear"), {}, {{at}}, {{w}}).take();
+    if (i % 2) at = model.add_node("", find_op("relu"), {}, {{at}}, {}).take();
+    if (widths[i] == 4 && !model.add_output(at).ok()) std::abort();
+  }
+  EXPECT_TRUE(model.add_node("", find_op("mse"), {}, {{at, target}}, {}).ok());
+  EXPECT_TRUE(model.finish().ok());
+  return std::make_shared<Model>(std::move(model));
+}
+
+// Runs that are alike are lowered once.
+TEST(Account, ARunIsCountedAsIfThereWasNoOther) {
+  std::vector<std::shared_ptr<const Model>> models = {
+      model_of_widths(), drawn_model("gpt-nano:blocks=3,width=16,heads=2,vocabulary=32,tied=1", 0)};
+  for (uint32_t seed = 0; seed < 8; ++seed) models.push_back(drawn_model("random", seed));
+  for (size_t m = 0; m < models.size(); ++m) {
+    const std::shared_ptr<const Model>& model = models[m];
+    PlanConfig config;
+    config.micro_batches = 4;
+    config.precision = m % 2 ? "bf16" : "f32";
+    config.step_kinds = 0x3f;
+    const OpNodes ops(*model, config.micro_batch_size, {});
+    const Schedule order = make_schedule(choose_schedule(config).take(), config, {}).take();
+    RunTerms shared(*model, model, config, ops, order);
+    const StageForm forms[] = {{{Kind::F, Kind::B}, {0}},
+                               {{Kind::F, Kind::I, Kind::W}, {0}},
+                               {{Kind::F, Kind::B}, {2}},
+                               {{Kind::F, Kind::B}, {3}},
+                               {{Kind::F, Kind::B}, {Recompute::kWhole}}};
+    const size_t n = ops.ids.size();
+    const std::vector<size_t> cuts = {0, n / 5, n / 3, n / 2, n - 2};
+    const auto check = [&](const RunOfNodes& at, const StageForm& form,
+                           const std::vector<size_t>* first) {
+      RunTerms own(*model, model, config, ops, order);
+      const auto& expected = own.run(at, own.form(form), first).shares.front();
+      const auto& found = shared.run(at, shared.form(form), first).shares.front();
+      EXPECT_EQ(found.terms, expected.terms);
+      EXPECT_EQ(found.until, expected.until);
+      EXPECT_EQ(found.scratch, expected.scratch);
+    };
+    for (size_t f = 0; f < std::size(forms); ++f) {
+      SCOPED_TRACE(cat("model ", m, ", form ", f));
+      for (size_t begin = 0; begin < n; ++begin)
+        for (size_t end = begin + 1; end <= n; ++end) check({0, begin, end}, forms[f], nullptr);
+      for (size_t s = 0; s + 1 < cuts.size(); ++s)
+        check({s, cuts[s], cuts[s + 1]}, forms[f], &cuts);
+    }
+  }
+}
+
 // The search for cuts does not count the bytes of runs that contain one that cannot fit.
 TEST(Account, ARunThatCannotFitIsInNoneThatCan) {
   int fitting = 0, hopeless = 0;
