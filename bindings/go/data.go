@@ -18,7 +18,7 @@ type DataConfig struct {
 	Vocabulary, SeqLen int        // of tokens; 0: rows of numbers, and Path is ""
 	Width              int        // of rows
 	Tokenizer          *Tokenizer // for text; used only by OpenData
-	EndToken           *int32     // NAME.jsonl: the token after each completion and text; nil: none
+	EndToken           *int32     // NAME.jsonl: the token after each completion and text that does not end with it; nil: none
 	Packed             bool       // NAME.jsonl: a window may have several samples, for NewPacked
 }
 

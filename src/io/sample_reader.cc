@@ -52,6 +52,11 @@ Result<std::vector<int32_t>> SampleReader::encode(std::string_view text, bool ad
   return std::vector<int32_t>(ids.begin(), ids.end());
 }
 
+// Files for other trainers may have the token at the end of texts in the text.
+void SampleReader::add_end(std::vector<int32_t>& ids) const {
+  if (end_ >= 0 && (ids.empty() || ids.back() != end_)) ids.push_back(end_);
+}
+
 Result<SampleIds> SampleReader::read_completion(const Json& object) const {
   Fields fields(object, "");
   std::string prompt, completion;
@@ -64,12 +69,11 @@ Result<SampleIds> SampleReader::read_completion(const Json& object) const {
   if (answer.empty()) return fault("'completion' has no tokens");
   out.learned.assign(out.ids.size(), false);
   out.ids.insert(out.ids.end(), answer.begin(), answer.end());
-  if (end_ >= 0) out.ids.push_back(end_);
+  add_end(out.ids);
   out.learned.resize(out.ids.size(), true);
   return out;
 }
 
-// Files for other trainers may have the token at the end of texts in the text.
 Result<SampleIds> SampleReader::read_text(const Json& object) const {
   Fields fields(object, "");
   std::string text;
@@ -78,7 +82,7 @@ Result<SampleIds> SampleReader::read_text(const Json& object) const {
   if (text.empty()) return fault(cat("'", kText, "' is empty"));
   SampleIds out;
   WEFT_TRY_ASSIGN(out.ids, encode(text, /*add_begin=*/true));
-  if (end_ >= 0 && (out.ids.empty() || out.ids.back() != end_)) out.ids.push_back(end_);
+  add_end(out.ids);
   out.learned.assign(out.ids.size(), true);
   return out;
 }

@@ -20,7 +20,8 @@ struct SampleIds {
 // What it is made with is borrowed.
 class SampleReader {
  public:
-  // `chat`: or why there is none. `end`: the token after a completion or text; -1: none.
+  // `chat`: or why there is none. `end`: the token after a completion or text that does not end
+  // with it; -1: none.
   SampleReader(const Tokenizer& tokenizer, const Result<ChatSource>& chat, int64_t vocabulary,
                int32_t end)
       : tokenizer_(tokenizer), chat_(chat), vocabulary_(vocabulary), end_(end) {}
@@ -34,6 +35,7 @@ class SampleReader {
   Result<SampleIds> read_completion(const Json& object) const;
   Result<SampleIds> read_text(const Json& object) const;
   Result<SampleIds> read_messages(const Json& object) const;
+  void add_end(std::vector<int32_t>& ids) const;
   Result<std::vector<int32_t>> encode(std::string_view text, bool add_begin) const;
 
   const Tokenizer& tokenizer_;

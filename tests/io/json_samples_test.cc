@@ -50,19 +50,23 @@ Result<JsonSamples> open(const Directory& directory, const std::string& text,
 
 TEST(JsonSamples, OnlyCompletionsAreTargets) {
   const Directory directory;
-  auto samples = open(directory, "\n" + line("Who is it?", " It is I."), {.end = 2});
-  ASSERT_TRUE(fine(samples.status()));
-  Row tokens(40, -7), targets(40, -7);
-  const int64_t window = samples.value().training(0, 0, 0, 1);
-  ASSERT_TRUE(fine(samples.value().read(window, tokens.data(), targets.data())));
-  Row sample = ids_of("Who is it?", true);
-  const size_t answer = sample.size();
-  EXPECT_EQ(sample.front(), 1);
-  for (const int32_t id : ids_of(" It is I.", false)) sample.push_back(id);
-  sample.push_back(2);
-  for (size_t i = 0; i < 40; ++i) {
-    EXPECT_EQ(tokens[i], i + 1 < sample.size() ? sample[i] : 0) << i;
-    EXPECT_EQ(targets[i], i + 1 >= answer && i + 1 < sample.size() ? sample[i + 1] : -1) << i;
+  // The end is not added again.
+  for (const char* completion : {" It is I.", " It is I.</s>"}) {
+    auto samples = open(directory, "\n" + line("Who is it?", completion), {.end = 2});
+    ASSERT_TRUE(fine(samples.status()));
+    Row tokens(40, -7), targets(40, -7);
+    const int64_t window = samples.value().training(0, 0, 0, 1);
+    ASSERT_TRUE(fine(samples.value().read(window, tokens.data(), targets.data())));
+    Row sample = ids_of("Who is it?", true);
+    const size_t answer = sample.size();
+    EXPECT_EQ(sample.front(), 1);
+    for (const int32_t id : ids_of(" It is I.", false)) sample.push_back(id);
+    sample.push_back(2);
+    for (size_t i = 0; i < 40; ++i) {
+      EXPECT_EQ(tokens[i], i + 1 < sample.size() ? sample[i] : 0) << completion << i;
+      EXPECT_EQ(targets[i], i + 1 >= answer && i + 1 < sample.size() ? sample[i + 1] : -1)
+          << completion << i;
+    }
   }
 }
 
