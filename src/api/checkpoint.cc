@@ -234,7 +234,7 @@ weft_status weft_checkpoint_export_as(weft_checkpoint* checkpoint, const char* p
     WEFT_TRY_ASSIGN(const ExportOptions options, export_options(c));
     WEFT_TRY_ASSIGN(ExportSource from, source_to_export(*checkpoint));
     if (!c.adapters) return export_model(from, path, options);
-    WEFT_TRY_ASSIGN(const Weights adapters, open_weights(c.adapters));
+    WEFT_TRY_ASSIGN(const Weights adapters, open_adapters(c.adapters));
     WEFT_TRY_ASSIGN(from, add_adapters(std::move(from), adapters));
     return export_model(from, path, options);
   });

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "graph/presets.h"
+#include "io/checkpoint_names.h"
 #include "io/named_weights.h"
 #include "io/source_files.h"
 
@@ -36,6 +37,8 @@ Result<ReadParam> reader_of(const Weights& weights, std::shared_ptr<const Model>
 
 void add_files(const Weights& weights, std::vector<std::string>& files) {
   files.push_back(weights.path);
+  for (const char* name : {kModelConfigFile, kAdapterConfigFile, kWeightsIndexFile})
+    files.push_back(join_path(weights.path, name));
   for (const SafetensorsFile& file : weights.files) files.push_back(file.path());
 }
 
@@ -76,8 +79,6 @@ Result<ExportSource> export_source(const Weights& from) {
 }
 
 Result<ExportSource> add_adapters(ExportSource base, const Weights& adapters) {
-  if (adapters.adapters.empty())
-    return Status(Code::invalid, cat("'", adapters.path, "' has no ", kAdapterConfigFile));
   if (base.model.empty())
     return Status(Code::invalid,
                   cat(base.path, ": does not name its model, to which adapters are added"));

@@ -77,22 +77,27 @@ Status open_directory(Weights& out) {
               : cat(" and no ", kWeightsIndexFile)));
 }
 
-Status open_adapters(Weights& out) {
-  const std::string config = join_path(out.path, kAdapterConfigFile),
-                    file = join_path(out.path, kAdapterFile);
-  WEFT_TRY_ASSIGN(const std::string text, read_text(config, kMostConfigBytes));
-  WEFT_TRY_ASSIGN(out.adapters, parse_adapter_config(text).within(config));
-  return open_single(out, file);
-}
-
 }  // namespace
 
 Result<Weights> open_weights(const std::string& path) {
+  const bool is_model = is_model_directory(path);
+  if (!is_model && is_adapter_directory(path)) return open_adapters(path);
   Weights out;
   out.path = path;
-  WEFT_TRY(is_model_directory(path)     ? open_directory(out)
-           : is_adapter_directory(path) ? open_adapters(out)
-                                        : open_single(out, path));
+  WEFT_TRY(is_model ? open_directory(out) : open_single(out, path));
+  return out;
+}
+
+Result<Weights> open_adapters(const std::string& path) {
+  if (!is_adapter_directory(path))
+    return Status(Code::not_found, cat(path, ": has no ", kAdapterConfigFile,
+                                       ", expected a directory that PEFT or an export wrote"));
+  const std::string config = join_path(path, kAdapterConfigFile);
+  Weights out;
+  out.path = path;
+  WEFT_TRY_ASSIGN(const std::string text, read_text(config, kMostConfigBytes));
+  WEFT_TRY_ASSIGN(out.adapters, parse_adapter_config(text).within(config));
+  WEFT_TRY(open_single(out, join_path(path, kAdapterFile)));
   return out;
 }
 

@@ -30,6 +30,8 @@ struct Weights {
 
 // Fails also if an index and its files differ.
 Result<Weights> open_weights(const std::string& path);
+// Of a directory of PEFT, which may be one of Transformers too.
+Result<Weights> open_adapters(const std::string& path);
 
 // The file of each tensor, by the names in the index.
 Result<std::map<std::string, std::string>> parse_weights_index(std::string_view json);

@@ -142,6 +142,7 @@ class Adapters(Case):
         self.fails(3, "contains only adapters", "generate", self.path("gpt2-adapter"), *prompt)
         self.fails(3, "contains only adapters\nname the model that they are for", "export", "--merge", self.path("gpt2-adapter"), self.path("none/"))
         self.fails(3, "the model has adapters already", "export", self.path("gpt2"), "--adapter", self.path("gpt2-adapter"), self.path("none/"))
+        self.fails(3, "has no adapter_config.json", "export", data("llama"), "--adapter", self.path("llama"), self.path("none/"))
         self.fails(3, "of another kind", "export", data("mistral"), "--adapter", self.path("llama-adapter"), self.path("none/"))
         self.assertFalse([name for name in os.listdir(self.directory) if name.startswith("none")])
         self.fails(3, "the model has adapters already", "generate", self.path("gpt2"), "--adapter", self.path("gpt2-adapter"), *prompt)

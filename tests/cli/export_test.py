@@ -171,7 +171,7 @@ class Export(Case):
         self.export(checkpoints="lora")
         shutil.copytree(self.out, self.path("adapters"))
         self.export(checkpoints="llama")
-        for options, place in ([], "out/"), ([], "out/" + SINGLE), (["--adapter", self.path("adapters")], "adapters/"), (
+        for options, place in ([], "out/"), ([], "out/" + SINGLE), ([], "out/config.json"), (["--adapter", self.path("adapters")], "adapters/"), (
                 ["--adapter", self.path("adapters")], "adapters/adapter_model.safetensors"):
             self.fails(3, f"{self.path(place)}: is read by the export; name another place", "export", self.out, *options, self.path(place))
         self.assertEqual(self.read_again(), self.train(self.source, *STEPS, "--steps", 0)[1]["digest"])
