@@ -193,9 +193,8 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
   }
   all = sum_of_bytes(all, gathered_bytes(stages, mode, static_cast<size_t>(tensor_rank),
                                          static_cast<int32_t>(rank), parameters));
-  // With one more node, another replica may own a parameter.
   RankBytes out{.all = sum_of_bytes(all, scratch),
-                .least = replicas > 1 ? stays : sum_of_bytes(fixed - parameters.sent[rank], stays)};
+                .least = sum_of_bytes(std::max<int64_t>(0, fixed - parameters.spare[rank]), stays)};
   if (mode.mode != Mode::train) return out;
   out.train = out.all;
   out.scratch = scratch;

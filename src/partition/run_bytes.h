@@ -69,7 +69,7 @@ class RunBytes {
   // Of each rank: tensor rank * replicas + replica.
   struct Parameters {
     std::vector<int64_t> bytes;
-    std::vector<int64_t> sent;   // of these: copies that a rank with more nodes may not need
+    std::vector<int64_t> spare;  // of these: what a rank with more nodes may not need
     std::vector<int32_t> owner;  // per parameter: which of them; -1: another rank. If values are
                                  // gathered
   };
@@ -99,6 +99,7 @@ class RunBytes {
   int32_t tensor_rank_in(std::span<const StageRun> stages, NodeId node) const;
   const Parameters& parameters_of(std::span<const StageRun> stages);
   Parameters count_parameters(std::span<const StageRun> stages) const;
+  int64_t spare_bytes(const ResidentParam& param, int32_t replicas) const;
   int64_t gathered_bytes(std::span<const StageRun> stages, const ModeInfo& mode, size_t tensor_rank,
                          int32_t rank, const Parameters& parameters) const;
   size_t position_of(size_t stage, int32_t tensor_rank) const;

@@ -41,6 +41,26 @@ const RunBytes::Parameters& RunBytes::parameters_of(std::span<const StageRun> st
   return known->second;
 }
 
+// Copies for other ranks, which may then have no use of it; what only the owner has, because
+// another replica may own it then; and accumulators that share slots with others then.
+int64_t RunBytes::spare_bytes(const ResidentParam& param, int32_t replicas) const {
+  using Role = ResidentTensor::Role;
+  const bool shards = config_.shard != "none", moves = param.owned && replicas > 1;
+  int64_t out = 0;
+  for (const ResidentTensor& t : param.tensors) {
+    const bool is_owners = t.role == Role::gradient || t.role == Role::squares ||
+                           (t.role == Role::accumulator && !t.local) ||
+                           (t.role == Role::state && shards);
+    if (t.role == Role::sent || t.run >= 0 || (moves && is_owners))
+      out = sum_of_bytes(out, t.bytes());
+    else if (t.role == Role::value && moves)
+      out += t.bytes() - (config_.shard == "parameters"
+                              ? 0
+                              : padded_bytes(stored_desc(*model_, config_, param.param, !shards)));
+  }
+  return out;
+}
+
 RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages) const {
   const size_t first = stages.front().at.stage;
   const int32_t replicas = replicas_of(first), ranks = config_.shard_ranks * replicas;
@@ -65,7 +85,7 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
   params.erase(std::unique(params.begin(), params.end()), params.end());
   std::sort(stateful.begin(), stateful.end());
   Parameters out{
-      .bytes = {}, .sent = {}, .owner = choose_owners(*model_, config_, params, ranks, ranks_of)};
+      .bytes = {}, .spare = {}, .owner = choose_owners(*model_, config_, params, ranks, ranks_of)};
   for (auto& resident :
        residents_of(*model_, config_, params, out.owner, ranks, ranks_of, [&](int32_t rank) {
          return Replica{rank % replicas, replicas, &runs[static_cast<size_t>(rank / replicas)],
@@ -73,10 +93,9 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
        })) {
     WeightVersions versions = versions_[first];
     out.bytes.push_back(place_residents(*model_, resident, versions));
-    out.sent.push_back(0);
+    out.spare.push_back(0);
     for (const ResidentParam& param : resident)
-      for (const ResidentTensor& t : param.of(ResidentTensor::Role::sent))
-        out.sent.back() = sum_of_bytes(out.sent.back(), t.bytes());
+      out.spare.back() = sum_of_bytes(out.spare.back(), spare_bytes(param, replicas));
   }
   auto states = states_of(*model_, config_, stateful, ranks, ranks_of);
   for (size_t rank = 0; rank < states.size(); ++rank) place_states(states[rank], out.bytes[rank]);
