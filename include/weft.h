@@ -1464,7 +1464,7 @@ WEFT_API void weft_export_config_init(weft_export_config *config, size_t size);
  * that Transformers loads: config.json, model.safetensors or several files with model.safetensors.index.json, and the files of
  * weft_checkpoint_keep_source. It is made if it does not exist; other files there are kept. The new config.json appears last, and an old one is
  * removed first. If the model is a preset with adapters that are not merged, the directory is one of PEFT: adapter_config.json, and
- * adapter_model.safetensors with only the adapters. A path inside a checkpoint, or that is read, is refused. One parameter is in memory at a time.
+ * adapter_model.safetensors with only the adapters. A path inside a checkpoint, or that is read, is refused. Parameters are read one by one.
  * `config`: NULL is the defaults. Thread: owner.
  */
 WEFT_API weft_status weft_checkpoint_export_as(weft_checkpoint *checkpoint, const char *path, const weft_export_config *config,

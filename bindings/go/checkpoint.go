@@ -261,7 +261,7 @@ type ExportConfig struct {
 	Adapters   string // directory of PEFT, whose adapters are added to the model; "": none
 }
 
-// ExportAs is Export with another type or size of files.
+// ExportAs is Export with another type or size of files, or with adapters.
 func (k *Checkpoint) ExportAs(path string, config ExportConfig) error {
 	return call(func(own *memory, err *C.weft_error) C.weft_status {
 		var c C.weft_export_config

@@ -1,8 +1,9 @@
 // A map in a sorted vector, for small keys that mostly arrive in ascending order: no allocation per
-// entry, and quick to find in. An insertion moves the entries behind it.
+// entry, and quick to find in. An insertion invalidates references and iterators.
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,10 @@ class FlatMap {
     return entries_.begin() + (std::as_const(*this).find(key) - entries_.cbegin());
   }
   bool contains(const Key& key) const { return find(key) != entries_.end(); }
-  const Value& at(const Key& key) const { return find(key)->second; }  // which must exist
+  const Value& at(const Key& key) const {
+    assert(contains(key));
+    return find(key)->second;
+  }
 
   Value& operator[](const Key& key) {
     if (entries_.empty() || entries_.back().first < key)

@@ -1,4 +1,6 @@
 // weft export
+#include <filesystem>
+
 #include "cli/build.h"
 #include "cli/command.h"
 #include "cli/console.h"
@@ -8,10 +10,14 @@ namespace weft::cli {
 
 namespace {
 
+// Of a directory with adapters, which may also have the description of their model, the file.
 Outcome count_tensors(const std::string& exported, uint32_t& out) {
+  std::error_code ignored;
+  const std::string adapters = exported + "adapter_model.safetensors";
+  const bool has_adapters = exported.ends_with('/') && std::filesystem::exists(adapters, ignored);
   CheckpointPtr checkpoint;
   weft_checkpoint_info info = sized<weft_checkpoint_info>();
-  CLI_TRY(open_checkpoint("export", exported, checkpoint, info));
+  CLI_TRY(open_checkpoint("export", has_adapters ? adapters : exported, checkpoint, info));
   out = info.n_params;
   return {};
 }

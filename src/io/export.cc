@@ -1,6 +1,6 @@
 #include "io/export.h"
 
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -24,13 +24,25 @@ constexpr const char *kWriter = "writer", *kWeft = "weft";  // in the metadata o
 // What of a model is exported.
 enum class Content : uint8_t { all, merged, adapters };
 
-// A file or directory that is read would be replaced before the export is complete.
+// Weights that are read would be replaced before the export is complete, and a model that is read
+// would lose one of its small files.
 Status check_not_read(const ExportSource& from, const std::string& path) {
   std::error_code ignored;
-  for (const std::string& file : from.files)
-    if (std::filesystem::equivalent(file, path, ignored))
-      return Status(Code::invalid, cat(path, ": is read by the export; name another place"));
-  return {};
+  const auto is_one_of = [&ignored](const std::filesystem::path& at,
+                                    const std::vector<std::string>& list) {
+    return std::any_of(list.begin(), list.end(), [&](const std::string& other) {
+      return std::filesystem::equivalent(at, other, ignored);
+    });
+  };
+  const std::filesystem::path file = path;
+  const std::string name = file.filename();
+  const bool is_small =
+      is_source_file(name) || name == kWeightsIndexFile || name == kAdapterConfigFile;
+  const bool reads =
+      is_one_of(file, from.files) || is_one_of(file, from.directories) ||
+      (is_small && is_one_of(file.has_parent_path() ? file.parent_path() : ".", from.directories));
+  if (!reads) return {};
+  return Status(Code::invalid, cat(path, ": is read by the export; name another place"));
 }
 
 class Exporter {
@@ -88,12 +100,10 @@ Status Exporter::read(const SafetensorsEntry& entry, std::vector<std::byte>& out
   const std::string& param = param_of_.at(entry.name);
   out.resize(entry.end - entry.begin);
   if (entry.dtype != "BF16") return read(param, out);
-  const size_t count = out.size() / sizeof(kernels::Bf16);
-  std::vector<float> values(count);
-  std::vector<kernels::Bf16> rounded(count);
+  std::vector<float> values(out.size() / sizeof(kernels::Bf16));
   WEFT_TRY(read(param, std::as_writable_bytes(std::span(values))));
-  kernels::to_bf16(values.data(), rounded.data(), static_cast<int64_t>(count));
-  std::memcpy(out.data(), rounded.data(), out.size());
+  kernels::to_bf16(values.data(), reinterpret_cast<kernels::Bf16*>(out.data()),
+                   static_cast<int64_t>(values.size()));
   return {};
 }
 
@@ -183,6 +193,17 @@ Result<bool> has_export(const std::string& path, const char* description) {
   return refuse(description);
 }
 
+// Before anything is removed.
+Status check_no_link_to_read(const ExportSource& from, const std::string& path,
+                             const char* description) {
+  if (!path_exists(path)) return {};
+  WEFT_TRY_ASSIGN(const auto names, list_directory(path));
+  for (const std::string& name : names)
+    if (is_weights_name(name) || name == kAdapterFile || name == description)
+      WEFT_TRY(check_not_read(from, join_path(path, name)));
+  return {};
+}
+
 // Makes the directory, which has neither checkpoints nor the model of another program. Until all is
 // written, it has no description: new weights with an old one would be another model. The small
 // files of an earlier export that `source` lacks are removed, too.
@@ -191,6 +212,7 @@ Status begin_directory(const ExportSource& from, const std::string& path, const 
   WEFT_TRY(check_apart_from_checkpoints(path));
   WEFT_TRY(check_not_read(from, path));
   WEFT_TRY_ASSIGN(const bool replaces, has_export(path, description));
+  WEFT_TRY(check_no_link_to_read(from, path, description));
   WEFT_TRY(make_directory(path, true));
   for (const char* name : {kModelConfigFile, kAdapterConfigFile}) {
     const std::string config = join_path(path, name);

@@ -4,7 +4,6 @@
 
 #include "base/text.h"
 #include "graph/presets.h"
-#include "io/checkpoint_names.h"
 #include "io/named_weights.h"
 #include "io/source_files.h"
 
@@ -35,11 +34,9 @@ Result<ReadParam> reader_of(const Weights& weights, std::shared_ptr<const Model>
   });
 }
 
-void add_files(const Weights& weights, std::vector<std::string>& files) {
-  files.push_back(weights.path);
-  for (const char* name : {kModelConfigFile, kAdapterConfigFile, kWeightsIndexFile})
-    files.push_back(join_path(weights.path, name));
-  for (const SafetensorsFile& file : weights.files) files.push_back(file.path());
+void add_files(const Weights& weights, ExportSource& out) {
+  out.directories.push_back(weights.path);
+  for (const SafetensorsFile& file : weights.files) out.files.push_back(file.path());
 }
 
 }  // namespace
@@ -51,6 +48,7 @@ ExportSource export_source(Checkpoint& from) {
                    .params = from.model(),
                    .with_state = {},
                    .files = {},
+                   .directories = {},
                    .read = [&from](std::string_view param, std::span<std::byte> bytes) {
                      return from.read_model(param, bytes);
                    }};
@@ -61,10 +59,8 @@ ExportSource export_source(Checkpoint& from) {
 
 Result<ExportSource> export_source(const Weights& from) {
   if (from.model.empty())
-    return Status(Code::invalid,
-                  cat("'", from.path, "' ",
-                      from.adapters.empty() ? "consists of safetensors files already"
-                                            : "contains only adapters, expected their model"));
+    return Status(Code::invalid, cat("'", from.path, "' does not name its model, expected ",
+                                     "a checkpoint or a directory of Transformers"));
   WEFT_TRY_ASSIGN(const Preset preset, make_preset(from.model, {}));
   ExportSource out{.path = from.path,
                    .model = from.model,
@@ -72,9 +68,10 @@ Result<ExportSource> export_source(const Weights& from) {
                    .params = params_of(*preset.model, false),
                    .with_state = {},
                    .files = {},
+                   .directories = {},
                    .read = {}};
   WEFT_TRY_ASSIGN(out.read, reader_of(from, preset.model, out.params));
-  add_files(from, out.files);
+  add_files(from, out);
   return out;
 }
 
@@ -87,7 +84,7 @@ Result<ExportSource> add_adapters(ExportSource base, const Weights& adapters) {
     return Status(Code::invalid, cat(base.path, ": the model has adapters already"));
   const char* const joint = base.model.find(':') == base.model.npos ? ":" : ",";
   base.model += joint + adapters.adapters;
-  WEFT_TRY_ASSIGN(const Preset preset, make_preset(base.model, {}));
+  WEFT_TRY_ASSIGN(const Preset preset, make_preset(base.model, {}).within(adapters.path));
   WEFT_TRY(compare_tensors(base.path, params_of(*preset.model, false), base.params));
   const std::vector<TensorSpec> added = params_of(*preset.model, true);
   WEFT_TRY_ASSIGN(const ReadParam read_added, reader_of(adapters, preset.model, added));
@@ -96,8 +93,8 @@ Result<ExportSource> add_adapters(ExportSource base, const Weights& adapters) {
     return is_adapter(param) ? read_added(param, out) : read(param, out);
   };
   base.params.insert(base.params.end(), added.begin(), added.end());
-  base.with_state.clear();
-  add_files(adapters, base.files);
+  base.with_state.clear();  // a directory of adapters is for `base` as it was trained
+  add_files(adapters, base);
   return base;
 }
 

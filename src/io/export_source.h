@@ -1,10 +1,8 @@
 // What an export reads: the parameters of a checkpoint, or of files of weights, and adapters that
-// are added to them. One parameter is in memory at a time.
+// are added to them.
 #pragma once
 
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "io/adapters.h"
@@ -19,12 +17,12 @@ struct ExportSource {
   std::string source;  // the directory of source_files.h; may be empty
   std::vector<TensorSpec> params;
   std::vector<std::string>
-      with_state;                  // of the parameters: those that the optimizer has a state of
-  std::vector<std::string> files;  // that are read, and their directory; without a checkpoint
-  ReadParam read;                  // of the type that `params` says
+      with_state;  // of the parameters: those that the optimizer has a state of
+  std::vector<std::string> files, directories;  // of weights that are read
+  ReadParam read;                               // of the type that `params` says
 };
 
-// They refer to their arguments.
+// The arguments must outlive the result.
 ExportSource export_source(Checkpoint& from);
 Result<ExportSource> export_source(const Weights& from);
 // Fails if the model of `base` has adapters already, or if they are of another model.

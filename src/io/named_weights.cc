@@ -20,7 +20,7 @@ bool is_constant(std::string_view name) {
 
 // A head whose weight is tied has no parameter NAME.weight of its own. The parameter that it uses;
 // -1: that is no name of such a weight.
-ParamId tied_to(const Model& model, std::string_view name) {
+ParamId tied_param(const Model& model, std::string_view name) {
   for (const NodeId id : model.outputs()) {
     const Node& node = model.node(id);
     if (!node.weights.empty() && name == cat(node.name, ".weight")) return node.weights.front();
@@ -40,7 +40,7 @@ Result<NamedWeights> NamedWeights::of(const Weights& weights, const Model& model
       name.remove_prefix(kAdapterPrefix.size());
     if (!is_param(name) && name.starts_with(kGpt2Prefix)) name.remove_prefix(kGpt2Prefix.size());
     if (!is_param(name) && is_constant(name)) continue;
-    if (const ParamId tied = is_param(name) ? -1 : weft::tied_to(model, name); tied >= 0) {
+    if (const ParamId tied = is_param(name) ? -1 : tied_param(model, name); tied >= 0) {
       out.tied_head = tensor;
       out.tied_to = model.param(tied).name;
     } else if (const auto [at, added] = out.params.emplace(name, tensor); !added) {

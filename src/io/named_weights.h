@@ -21,7 +21,7 @@ struct NamedWeights {
   // A head that differs from the embedding was not tied when it was trained.
   Status check_tied_head() const;
 
-  const Weights* weights;
+  const Weights* weights = nullptr;
   std::map<std::string_view, Weights::Tensor> params;
   std::optional<Weights::Tensor> tied_head;  // if the model has tied the head ..
   std::string_view tied_to;                  // .. to this parameter

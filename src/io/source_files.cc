@@ -52,18 +52,18 @@ Status copy_tokenizer(const std::string& tokenizer, const std::string& to) {
   return copy(tokenizer, join_path(to, kTokenizerFile));
 }
 
-bool writes(std::string_view name) {
-  return std::find(std::begin(kModelFiles), std::end(kModelFiles), name) != std::end(kModelFiles) ||
-         std::find(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), name) !=
-             std::end(kTokenizerFiles);
-}
-
 Status unexpected(const Json& value) {
   return Status(Code::data, cat("'eos_token_id' is ", value.dump(),
                                 ", expected a token, a list of tokens or null"));
 }
 
 }  // namespace
+
+bool is_source_file(std::string_view name) {
+  return std::find(std::begin(kModelFiles), std::end(kModelFiles), name) != std::end(kModelFiles) ||
+         std::find(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), name) !=
+             std::end(kTokenizerFiles);
+}
 
 Status keep_source(const std::string& checkpoints, const std::string& source,
                    const std::string& tokenizer) {
@@ -80,7 +80,7 @@ Status keep_source(const std::string& checkpoints, const std::string& source,
                     hidden = join_path(checkpoints, cat('.', kSourceDirectory, ".tmp"));
   WEFT_TRY(restore_directory(kept));
   for (const std::string& of_crash : {hidden, aside_path(kept)}) {
-    WEFT_TRY(check_only(of_crash, writes));
+    WEFT_TRY(check_only(of_crash, is_source_file));
     if (path_exists(of_crash)) WEFT_TRY(remove_path(of_crash));
   }
   WEFT_TRY(make_directory(hidden, /*with_parents=*/false));
@@ -91,7 +91,7 @@ Status keep_source(const std::string& checkpoints, const std::string& source,
   }
   if (!tokenizer.empty()) WEFT_TRY(copy_tokenizer(tokenizer, hidden));
   WEFT_TRY_ASSIGN(const auto names, list_directory(hidden));
-  const Status replaces = check_only(kept, writes);
+  const Status replaces = check_only(kept, is_source_file);
   if (names.empty()) {
     // Without checkpoints, the directory is not one that weft has made.
     const bool is_old = replaces.ok() && path_exists(kept) && has_checkpoints(checkpoints);
@@ -122,7 +122,7 @@ Status remove_other_source(const std::string& source, const std::string& at) {
   WEFT_TRY_ASSIGN(const auto names, list_directory(at));
   for (const std::string& name : names) {
     const bool is_copied = !source.empty() && path_exists(join_path(source, name));
-    if (writes(name) && !is_copied) WEFT_TRY(remove_file(join_path(at, name)));
+    if (is_source_file(name) && !is_copied) WEFT_TRY(remove_file(join_path(at, name)));
   }
   return {};
 }

@@ -5,11 +5,14 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 
 namespace weft {
+
+bool is_source_file(std::string_view name);
 
 // Copies the files of directory `source`, with the tokenizer of `tokenizer` in place of its own:
 // tokenizer.json in any directory and under any name. Either may be empty.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/flat_map.h"
 #include "lowering/stage_work.h"
 #include "schedule/lock_step.h"
 #include "tensor/byte_count.h"

@@ -194,7 +194,7 @@ RankBytes RunBytes::sum_of(std::span<const StageRun> stages, ModeInfo& mode, siz
   all = sum_of_bytes(all, gathered_bytes(stages, mode, static_cast<size_t>(tensor_rank),
                                          static_cast<int32_t>(rank), parameters));
   RankBytes out{.all = sum_of_bytes(all, scratch),
-                .least = sum_of_bytes(std::max<int64_t>(0, fixed - parameters.spare[rank]), stays)};
+                .least = sum_of_bytes(parameters.least[rank], stays)};
   if (mode.mode != Mode::train) return out;
   out.train = out.all;
   out.scratch = scratch;

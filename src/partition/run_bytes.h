@@ -69,7 +69,7 @@ class RunBytes {
   // Of each rank: tensor rank * replicas + replica.
   struct Parameters {
     std::vector<int64_t> bytes;
-    std::vector<int64_t> spare;  // of these: what a rank with more nodes may not need
+    std::vector<int64_t> least;  // of these: what a rank with more nodes needs, too
     std::vector<int32_t> owner;  // per parameter: which of them; -1: another rank. If values are
                                  // gathered
   };

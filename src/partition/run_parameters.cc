@@ -41,8 +41,9 @@ const RunBytes::Parameters& RunBytes::parameters_of(std::span<const StageRun> st
   return known->second;
 }
 
-// Copies for other ranks, which may then have no use of it; what only the owner has, because
-// another replica may own it then; and accumulators that share slots with others then.
+// The bytes of a parameter that its rank may not need if it has more nodes: the copy for other
+// ranks, if they no longer use it; with replicas, what only the owner has, if another replica is
+// the owner.
 int64_t RunBytes::spare_bytes(const ResidentParam& param, int32_t replicas) const {
   using Role = ResidentTensor::Role;
   const bool shards = config_.shard != "none", moves = param.owned && replicas > 1;
@@ -51,7 +52,7 @@ int64_t RunBytes::spare_bytes(const ResidentParam& param, int32_t replicas) cons
     const bool is_owners = t.role == Role::gradient || t.role == Role::squares ||
                            (t.role == Role::accumulator && !t.local) ||
                            (t.role == Role::state && shards);
-    if (t.role == Role::sent || t.run >= 0 || (moves && is_owners))
+    if (t.role == Role::sent || (moves && is_owners))
       out = sum_of_bytes(out, t.bytes());
     else if (t.role == Role::value && moves)
       out += t.bytes() - (config_.shard == "parameters"
@@ -85,7 +86,7 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
   params.erase(std::unique(params.begin(), params.end()), params.end());
   std::sort(stateful.begin(), stateful.end());
   Parameters out{
-      .bytes = {}, .spare = {}, .owner = choose_owners(*model_, config_, params, ranks, ranks_of)};
+      .bytes = {}, .least = {}, .owner = choose_owners(*model_, config_, params, ranks, ranks_of)};
   for (auto& resident :
        residents_of(*model_, config_, params, out.owner, ranks, ranks_of, [&](int32_t rank) {
          return Replica{rank % replicas, replicas, &runs[static_cast<size_t>(rank / replicas)],
@@ -93,9 +94,11 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
        })) {
     WeightVersions versions = versions_[first];
     out.bytes.push_back(place_residents(*model_, resident, versions));
-    out.spare.push_back(0);
+    // Accumulators that are kept here may share slots in a longer run.
+    int64_t least = drops_gradients(*model_, config_) ? 0 : out.bytes.back();
     for (const ResidentParam& param : resident)
-      out.spare.back() = sum_of_bytes(out.spare.back(), spare_bytes(param, replicas));
+      if (least > 0) least -= spare_bytes(param, replicas);
+    out.least.push_back(least);
   }
   auto states = states_of(*model_, config_, stateful, ranks, ranks_of);
   for (size_t rank = 0; rank < states.size(); ++rank) place_states(states[rank], out.bytes[rank]);

@@ -78,6 +78,13 @@ std::vector<int64_t> RunTerms::sinks(Mode mode) const {
   return out;
 }
 
+size_t RunTerms::patterns(Mode mode) const {
+  size_t out = 0;
+  for (const ModeGraph& of : modes_)
+    if (of.graph.mode == mode) out += of.alike.size();
+  return out;
+}
+
 // The folds for one value place one another, and so do those for slices of it.
 void RunTerms::index_calls(ModeGraph& mode) const {
   struct Folds {
@@ -271,7 +278,7 @@ Digest RunTerms::pattern_of(const ModeGraph& mode, const StageForm& form, const 
     const auto forward = std::count_if(calls.begin(), calls.end(), [](const StepCall* call) {
       return call->kind == CallKind::forward;
     });
-    // Longer recompute blocks have all calls.
+    // A block that is longer has all forward calls.
     key.insert(key.end(), {static_cast<int64_t>(form.split()),
                            std::min<int64_t>(form.again.front(), forward)});
   }
@@ -295,7 +302,8 @@ Digest RunTerms::pattern_of(const ModeGraph& mode, const StageForm& form, const 
   return hash_bytes(key.data(), key.size() * sizeof key.front());
 }
 
-// A model repeats its blocks, so that many runs are alike.
+// A model repeats its blocks, so that many runs are alike. Which parameters calls read, for values
+// that are gathered, is not part of a pattern.
 void RunTerms::add_terms(Run& run, ModeGraph& mode, const StageForm& form, const Cut& cut) const {
   const Calls calls = calls_of(mode, cut);
   if (!cut.segmented.segments.empty() || config_.shard == "parameters")

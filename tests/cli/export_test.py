@@ -171,9 +171,17 @@ class Export(Case):
         self.export(checkpoints="lora")
         shutil.copytree(self.out, self.path("adapters"))
         self.export(checkpoints="llama")
-        for options, place in ([], "out/"), ([], "out/" + SINGLE), ([], "out/config.json"), (["--adapter", self.path("adapters")], "adapters/"), (
+        for options, place in ([], "out/"), ([], "out/" + SINGLE), ([], "out/config.json"), ([], "out/tokenizer.json"), (["--adapter", self.path("adapters")], "adapters/"), (
                 ["--adapter", self.path("adapters")], "adapters/adapter_model.safetensors"):
             self.fails(3, f"{self.path(place)}: is read by the export; name another place", "export", self.out, *options, self.path(place))
+        self.write(self.path("links", "config.json"), b"{}")
+        os.symlink(self.path("out", SINGLE), self.path("links", SINGLE))
+        self.fails(3, f"{self.path('links', SINGLE)}: is read by the export", "export", self.out, self.path("links/"))
+        self.assertEqual(content(self.path("links", "config.json")), b"{}")
+        # Adapters beside the description of a model of another program.
+        self.write(self.path("both", "config.json"), b'{"a": 1}')
+        done = run("export", self.path("lora"), self.path("both/"))
+        self.assertEqual((done.returncode, done.stdout), (0, f"{self.path('both/')}: 8 tensors of step 2\n"), done.stderr)
         self.assertEqual(self.read_again(), self.train(self.source, *STEPS, "--steps", 0)[1]["digest"])
 
     def test_shards_have_an_index_and_the_same_weights(self):

@@ -94,7 +94,7 @@ class Pretrained(Case):
         self.fails(3, "expected a regular file or nothing, found a directory", "export", self.path("ck"), blocked)
         self.assertEqual(os.listdir(blocked), ["config.json"])
         self.assertEqual(self.train(out, *STEPS[:-1], 0)[1]["digest"], digest)
-        self.fails(3, "consists of safetensors files already", "export", out + "model.safetensors", self.path("again"))
+        self.fails(3, "does not name its model, expected a checkpoint or a directory of Transformers", "export", out + "model.safetensors", self.path("again"))
         before = sorted(os.walk(self.path("ck")))
         for inside in "ck/", "ck/sub/", "ck/step-00000009/", "ck/step-00000002/a/b/":
             self.fails(3, "contains checkpoints, expected a directory outside of it", "export", self.path("ck"), self.path(inside))

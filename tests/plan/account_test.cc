@@ -273,6 +273,12 @@ TEST(Account, ARunIsCountedAsIfThereWasNoOther) {
       EXPECT_EQ(found.until, expected.until);
       EXPECT_EQ(found.scratch, expected.scratch);
     };
+    for (size_t begin = 0; m == 1 && begin < n; ++begin)
+      for (size_t end = begin + 1; end <= n; ++end)
+        shared.run({0, begin, end}, shared.form(forms[0]), nullptr);
+    if (m == 1) {
+      EXPECT_LT(shared.patterns(Mode::train), n * (n + 1) * 3 / 8);  // it has equal blocks
+    }
     for (size_t f = 0; f < std::size(forms); ++f) {
       SCOPED_TRACE(cat("model ", m, ", form ", f));
       for (size_t begin = 0; begin < n; ++begin)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/fifo.h"
+#include "base/flat_map.h"
 #include "base/hash.h"
 #include "base/result.h"
 #include "base/rng.h"
@@ -53,6 +54,16 @@ TEST(Fifo, ReturnsItsItemsInOrderAlsoAfterItHasGrown) {
   EXPECT_EQ(*fifo.front() % 2, 1);
   fifo.clear();
   EXPECT_TRUE(fifo.empty());
+}
+
+TEST(FlatMap, IsSortedWhateverTheOrderOfInsertions) {
+  FlatMap<int, int> map;
+  for (const int key : {5, 1, 9, 3, 5}) map[key] += key;
+  const std::vector<std::pair<int, int>> expected = {{1, 1}, {3, 3}, {5, 10}, {9, 9}};
+  EXPECT_EQ(std::vector(map.begin(), map.end()), expected);
+  EXPECT_EQ(map.at(5), 10);
+  EXPECT_TRUE(map.contains(9));
+  for (const int missing : {0, 4, 10}) EXPECT_EQ(map.find(missing), map.end());
 }
 
 TEST(Hash, HexIsThatOfTheReference) {

@@ -162,7 +162,7 @@ impl Checkpoint {
         attempt(|err| unsafe { sys::weft_checkpoint_export(self.raw(), path.as_ptr(), err) }).map(drop)
     }
 
-    /// [`export`](Checkpoint::export) with another type or size of files.
+    /// [`export`](Checkpoint::export) with another type or size of files, or with adapters.
     pub fn export_as(&mut self, path: impl AsRef<Path>, config: &ExportConfig) -> Result<()> {
         let path = path_text(path)?;
         let dtype = c_string(&config.dtype)?;
