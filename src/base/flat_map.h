@@ -20,7 +20,6 @@ class FlatMap {
   iterator end() { return entries_.end(); }
   const_iterator begin() const { return entries_.begin(); }
   const_iterator end() const { return entries_.end(); }
-  bool empty() const { return entries_.empty(); }
 
   const_iterator find(const Key& key) const {
     const auto at = place(entries_.begin(), entries_.end(), key);

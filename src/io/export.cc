@@ -85,7 +85,6 @@ class Exporter {
 
 Status Exporter::write(const std::string& path, const std::vector<TensorSpec>& tensors) {
   WEFT_TRY(check_outside_checkpoints(path));
-  WEFT_TRY(check_not_read(*from_, path));
   WEFT_TRY_ASSIGN(SafetensorsWriter writer,
                   SafetensorsWriter::create(path, tensors, {{"format", "pt"}, {kWriter, kWeft}}));
   std::vector<std::byte> bytes;
@@ -241,7 +240,7 @@ Result<Exporter> exporter_of(const ExportSource& from, const ExportOptions& opti
 // Adapters without the other parameters that were trained would be another model. The state of the
 // optimizer tells of them; plain SGD has none.
 Status check_only_adapters_trained(const ExportSource& from) {
-  for (const std::string& param : from.with_state) {
+  for (const std::string& param : from.trained) {
     if (is_adapter(param)) continue;
     return Status(Code::invalid,
                   cat(from.path, ": '", param, "' was trained too, and a directory of adapters ",
@@ -263,6 +262,7 @@ Status write_adapters(const ExportSource& from, const std::string& path, DType d
 
 Status export_file(const ExportSource& from, const std::string& path,
                    const ExportOptions& options) {
+  WEFT_TRY(check_not_read(from, path));
   WEFT_TRY_ASSIGN(Exporter exporter, exporter_of(from, options, ""));
   return exporter.write(path, exporter.tensors());
 }

@@ -46,14 +46,14 @@ ExportSource export_source(Checkpoint& from) {
                    .model = from.manifest().model,
                    .source = source_of(from.path()),
                    .params = from.model(),
-                   .with_state = {},
+                   .trained = {},
                    .files = {},
                    .directories = {},
                    .read = [&from](std::string_view param, std::span<std::byte> bytes) {
                      return from.read_model(param, bytes);
                    }};
   for (const TensorSpec& state : from.optimizer())
-    out.with_state.push_back(state.name.substr(0, state.name.rfind('.')));
+    out.trained.push_back(state.name.substr(0, state.name.rfind('.')));
   return out;
 }
 
@@ -66,7 +66,7 @@ Result<ExportSource> export_source(const Weights& from) {
                    .model = from.model,
                    .source = from.path,
                    .params = params_of(*preset.model, false),
-                   .with_state = {},
+                   .trained = {},
                    .files = {},
                    .directories = {},
                    .read = {}};
@@ -93,7 +93,7 @@ Result<ExportSource> add_adapters(ExportSource base, const Weights& adapters) {
     return is_adapter(param) ? read_added(param, out) : read(param, out);
   };
   base.params.insert(base.params.end(), added.begin(), added.end());
-  base.with_state.clear();  // a directory of adapters is for `base` as it was trained
+  base.trained.clear();  // a directory of adapters is for `base` as it was trained
   add_files(adapters, base);
   return base;
 }

@@ -16,8 +16,7 @@ struct ExportSource {
   std::string model;   // as make_preset reads it; may be empty
   std::string source;  // the directory of source_files.h; may be empty
   std::vector<TensorSpec> params;
-  std::vector<std::string>
-      with_state;  // of the parameters: those that the optimizer has a state of
+  std::vector<std::string> trained;             // parameters that have optimizer state
   std::vector<std::string> files, directories;  // of weights that are read
   ReadParam read;                               // of the type that `params` says
 };

@@ -94,11 +94,11 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
        })) {
     WeightVersions versions = versions_[first];
     out.bytes.push_back(place_residents(*model_, resident, versions));
-    // Accumulators that are kept here may share slots in a longer run.
-    int64_t least = drops_gradients(*model_, config_) ? 0 : out.bytes.back();
+    int64_t spare = 0;
     for (const ResidentParam& param : resident)
-      if (least > 0) least -= spare_bytes(param, replicas);
-    out.least.push_back(least);
+      spare = sum_of_bytes(spare, spare_bytes(param, replicas));
+    // Accumulators that are kept here may share slots in a longer run.
+    out.least.push_back(drops_gradients(*model_, config_) ? 0 : out.bytes.back() - spare);
   }
   auto states = states_of(*model_, config_, stateful, ranks, ranks_of);
   for (size_t rank = 0; rank < states.size(); ++rank) place_states(states[rank], out.bytes[rank]);

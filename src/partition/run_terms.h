@@ -94,7 +94,7 @@ class RunTerms {
                                   const std::vector<NodeTimes>& times);
 
   const std::shared_ptr<const Model>& pieces() const { return pieces_; }
-  // Of the runs without segments that were lowered: those that are not alike.
+  // How many runs without segments were lowered: of those that are alike, one.
   size_t patterns(Mode mode) const;
   // Per node of the model that is run: into OpNodes.
   size_t index(NodeId node) const { return index_[static_cast<size_t>(node)]; }
