@@ -12,8 +12,8 @@
 namespace weft::cli {
 
 std::vector<std::string> offered_models() {
-  return {"mlp",   "gpt-nano", "gemma2", "gpt2",  "gpt_neox",
-          "llama", "mistral",  "phi3",   "qwen2", "qwen3"};
+  return {"mlp",   "gpt-nano", "gemma2", "gemma3", "gpt2", "gpt_neox",
+          "llama", "mistral",  "phi3",   "qwen2",  "qwen3"};
 }
 
 std::string model_names() {

@@ -19,11 +19,12 @@ struct Defaults {
   bool bias;      // of queries, keys and values
   bool norms;     // of each head of queries and keys
   bool fused;     // one weight of queries, keys and values, and one of gate and up
-  bool gemma;     // see Gemma
+  int gemma;      // 0, or the version: see Gemma
 };
 
-// What Gemma 2 has besides: embeddings times sqrt(width), norms of what attention and MLP add,
-// norms with the scale 1 + weight, a GELU, windows in every other block, and these settings.
+// What Gemma has besides: embeddings times sqrt(width), norms of what attention and MLP add, norms
+// with the scale 1 + weight, a GELU, windows in some blocks, and these settings. Version 2 has
+// caps. Version 3 has a rotation of its own for blocks with a window.
 struct Gemma {
   int64_t score_size;           // scores are divided by its root
   double score_cap, logit_cap;  // 0: none
@@ -37,7 +38,8 @@ constexpr Defaults kDefaults[] = {
     {"phi3",    32,    3072, 32,   32,       96,  8192,  4096,   32064,    1e-5,   1e4,  0,     false, false, true,  false},
     {"qwen2",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     true,  false, false, false},
     {"qwen3",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     false, true,  false, false},
-    {"gemma2",  26,    2304, 8,    4,        256, 9216,  8192,   256000,   1e-6,   1e4,  4096,  false, false, false, true},
+    {"gemma2",  26,    2304, 8,    4,        256, 9216,  8192,   256000,   1e-6,   1e4,  4096,  false, false, false, 2},
+    {"gemma3",  26,    2304, 8,    4,        256, 9216,  131072, 262208,   1e-6,   1e6,  4096,  false, true,  false, 3},
 };
 // clang-format on
 
@@ -47,6 +49,7 @@ struct Sizes {
   bool bias, norms, fused, tied;
   std::optional<Gemma> gemma;
   Rotation rotation;
+  Rotation local;               // of blocks with a window
   std::vector<double> windows;  // of the blocks in turn; 0: attention to all tokens
   CacheOptions cache;
   bool packed;
@@ -114,9 +117,10 @@ class Llama {
   }
 
   // Queries or keys.
-  NodeId rotated(const std::string& name, char which, NodeId x, int64_t count) {
+  NodeId rotated(const std::string& name, char which, NodeId x, int64_t count, int64_t window) {
     const std::string n = cat(name, ".", which);
-    return b_.rope(n + "_rope", s_.norms ? norm(n + "_norm", x, s_.size) : x, count, s_.rotation);
+    return b_.rope(n + "_rope", s_.norms ? norm(n + "_norm", x, s_.size) : x, count,
+                   window > 0 ? s_.local : s_.rotation);
   }
 
   int64_t window_of(int64_t block) const {
@@ -134,8 +138,8 @@ class Llama {
     const std::vector<NodeId> y =
         project(name, "qkv_proj", x, s_.bias,
                 {{"q_proj", s_.heads * s_.size}, {"k_proj", keys}, {"v_proj", keys}});
-    NodeId q = rotated(name, 'q', y[0], s_.heads);
-    const NodeId k = rotated(name, 'k', y[1], s_.key_heads);
+    NodeId q = rotated(name, 'q', y[0], s_.heads, window);
+    const NodeId k = rotated(name, 'k', y[1], s_.key_heads, window);
     if (s_.gemma) q = b_.scale(name + ".q_scale", q, query_factor());
     x = b_.attention(name, {q, k, y[2]}, s_.heads, 0, window, s_.gemma ? s_.gemma->score_cap : 0);
     return linear(name + ".o_proj", x, s_.heads * s_.size, s_.width);
@@ -173,11 +177,16 @@ const Defaults* find_defaults(std::string_view name) {
   return at == std::end(kDefaults) ? nullptr : at;
 }
 
+// Of the blocks in turn: Gemma 2 has a window in every other one, Gemma 3 in five of six.
+std::vector<double> windows_of(const Defaults& d) {
+  if (d.window == 0) return {};
+  std::vector<double> out(d.gemma == 3 ? 5 : 1, d.window);
+  if (d.gemma > 0) out.push_back(0);
+  return out;
+}
+
 std::vector<Key> keys_of(const Defaults& d) {
   constexpr double kMostRows = 1 << 24;
-  std::vector<double> windows;
-  if (d.window > 0) windows.push_back(d.window);
-  if (d.gemma) windows.push_back(0);
   std::vector<Key> keys = {
       {"blocks", d.blocks, 1, 1000},
       {"width", d.width, 1, 1 << 16},
@@ -186,18 +195,19 @@ std::vector<Key> keys_of(const Defaults& d) {
       {"head_size", d.size, 2, 1 << 16},
       {"inner", d.inner, 1, 1 << 20},
       {"context", d.context, 1, kMostRows},
-      {"window", 0, 0, kMostRows, true, true, windows},
+      {"window", 0, 0, kMostRows, true, true, windows_of(d)},
       {"vocabulary", d.vocabulary, 2, kMostRows},
       {"epsilon", d.epsilon, 1e-30, 1, false},
       {"bias", d.bias ? 1. : 0., 0, 1},
       {"norms", d.norms ? 1. : 0., 0, 1},
       {"fused", d.fused ? 1. : 0., 0, 1},
-      {"tied", d.gemma ? 1. : 0., 0, 1},
+      {"tied", d.gemma > 0 ? 1. : 0., 0, 1},
   };
-  if (d.gemma)
+  if (d.gemma > 0)
     keys.insert(keys.end(), {{"score_size", d.size, 1, 1 << 16},
-                             {"score_cap", 50, 0, 1e30, false},
-                             {"logit_cap", 30, 0, 1e30, false}});
+                             {"score_cap", d.gemma == 2 ? 50. : 0., 0, 1e30, false},
+                             {"logit_cap", d.gemma == 2 ? 30. : 0., 0, 1e30, false}});
+  if (d.gemma == 3) keys.push_back({"local_theta", 1e4, 1, 1e12, false});
   for (const Key& key : rotation_keys(d.theta, 1)) keys.push_back(key);
   return keys;
 }
@@ -234,8 +244,13 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
     return Status(Code::invalid, cat("model '", name, "': heads is ", whole("heads"),
                                      ", expected a multiple of key_heads ", whole("key_heads")));
   WEFT_TRY_ASSIGN(Rotation rotation, rotation_of(name, keys, whole("head_size"), out.seq_len));
+  Rotation local = rotation;
+  if (d.gemma == 3) {
+    const std::vector<Key> unscaled = rotation_keys(value("local_theta"), value("rotary"));
+    WEFT_TRY_ASSIGN(local, rotation_of(name, unscaled, whole("head_size"), out.seq_len));
+  }
   std::optional<Gemma> gemma;
-  if (d.gemma) gemma = {whole("score_size"), value("score_cap"), value("logit_cap")};
+  if (d.gemma > 0) gemma = {whole("score_size"), value("score_cap"), value("logit_cap")};
   const Sizes sizes{.blocks = whole("blocks"),
                     .width = out.width,
                     .heads = whole("heads"),
@@ -252,6 +267,7 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
                     .tied = value("tied") != 0,
                     .gemma = gemma,
                     .rotation = std::move(rotation),
+                    .local = std::move(local),
                     .windows = list_of(keys, "window"),
                     .cache = cache,
                     .packed = options.packed};

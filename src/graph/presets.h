@@ -8,7 +8,7 @@
 //              vocabulary 50257
 //              keys of both: blocks, width, heads, context, vocabulary, dropout, tied
 //
-//   gemma2, llama, mistral, phi3, qwen2, qwen3
+//   gemma2, gemma3, llama, mistral, phi3, qwen2, qwen3
 //              Llama (Touvron et al. 2023) and models that differ in a few settings
 //   gpt_neox   GPT-NeoX (Black et al. 2022)
 //

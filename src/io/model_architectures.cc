@@ -121,6 +121,20 @@ constexpr Number kGemma2Numbers[] = {{"num_hidden_layers", "blocks", 26},
                                       .value = 30,
                                       .whole = false,
                                       .nullable = true}};
+constexpr Number kGemma3Numbers[] = {
+    {"num_hidden_layers", "blocks", 26},
+    {"hidden_size", "width", 2304},
+    {"num_attention_heads", "heads", 8},
+    {"num_key_value_heads", "key_heads", 4},
+    {"head_dim", "head_size", 256},
+    {"intermediate_size", "inner", 9216},
+    {"max_position_embeddings", "context", 131072},
+    {"vocab_size", "vocabulary", 262208},
+    kEpsilon,
+    {.field = "rope_theta", .key = "theta", .value = 1e6, .whole = false},
+    {.field = "rope_local_base_freq", .key = "local_theta", .value = 1e4, .whole = false},
+    {"query_pre_attn_scalar", "score_size", 256},
+    {.field = "final_logit_softcapping", .key = "logit_cap", .whole = false, .nullable = true}};
 constexpr Fixed kLlamaFixed[] = {{"attention_bias", "false"},
                                  {"attention_dropout", "0.0 or 0"},
                                  {"hidden_act", R"("silu")"},
@@ -133,26 +147,36 @@ constexpr Fixed kPhi3Fixed[] = {{"attention_dropout", "0.0 or 0"},
                                 {"embd_pdrop", "0.0 or 0"},
                                 {"hidden_act", R"("silu")"},
                                 {"resid_pdrop", "0.0 or 0"}};
+constexpr Fixed kCausal = {"use_bidirectional_attention", "false or null"};
 constexpr Fixed kGemma2Fixed[] = {{"attention_bias", "false"},
                                   {"attention_dropout", "0.0 or 0"},
-                                  {"hidden_activation", R"("gelu_pytorch_tanh")"}};
+                                  {"hidden_activation", R"("gelu_pytorch_tanh")"},
+                                  kCausal};
+// Transformers reads the cap of scores, but does not use it.
+constexpr Fixed kGemma3Fixed[] = {{"attention_bias", "false"},
+                                  {"attention_dropout", "0.0 or 0"},
+                                  {"attn_logit_softcapping", "null"},
+                                  {"hidden_activation", R"("gelu_pytorch_tanh")"},
+                                  kCausal};
 constexpr Fixed kNeoxFixed[] = {{"attention_bias", "true"},
                                 {"attention_dropout", "0.0 or 0"},
                                 {"hidden_act", R"("gelu")"},
                                 {"hidden_dropout", "0.0 or 0"}};
 constexpr const char *kPhi3Ignored[] = {"original_max_position_embeddings"},  // of scaled positions
     *kNeoxIgnored[] = {"classifier_dropout"},
-                     *kGemma2Ignored[] = {"cache_implementation", "hidden_act",
-                                          "sliding_window_size"};
+                     *kGemmaIgnored[] = {"cache_implementation", "hidden_act",
+                                         "sliding_window_size"};
 constexpr FlagField kNeoxFlags[] = {{"use_parallel_residual", "parallel", true}};
 constexpr FixedKey
     kPlainKeys[] = {{"bias", "0"}, {"norms", "0"}, {"fused", "0"}, {"window", ""}, {"rotary", "1"}},
     kMistralKeys[] = {{"bias", "0"}, {"norms", "0"}, {"fused", "0"}, {"rotary", "1"}},
     kPhi3Keys[] = {{"bias", "0"}, {"norms", "0"}, {"fused", "1"}},
     kQwen2Keys[] = {{"bias", "1"}, {"norms", "0"}, {"fused", "0"}, {"rotary", "1"}},
-    kQwen3Keys[] = {{"bias", "0"}, {"norms", "1"}, {"fused", "0"}, {"rotary", "1"}};
+    kQwen3Keys[] = {{"bias", "0"}, {"norms", "1"}, {"fused", "0"}, {"rotary", "1"}},
+    kGemma3Keys[] = {
+        {"bias", "0"}, {"norms", "1"}, {"fused", "0"}, {"rotary", "1"}, {"score_cap", "0"}};
 constexpr std::string_view kPhi3Presets[] = {"phi3"}, kNeoxPresets[] = {"gpt_neox"},
-                           kGemma2Presets[] = {"gemma2"};
+                           kGemma2Presets[] = {"gemma2"}, kGemma3Presets[] = {"gemma3"};
 
 constexpr Architecture kArchitectures[] = {{.type = "gpt2",
                                             .presets = kGpt2Presets,
@@ -234,9 +258,25 @@ constexpr Architecture kArchitectures[] = {{.type = "gpt2",
                                             .fixed_keys = kMistralKeys,
                                             .tied = true,
                                             .rotary = true,
-                                            .windows = Windows::every_other_layer,
+                                            .windows = Windows::periodic,
                                             .window = 4096,
-                                            .ignored = kGemma2Ignored},
+                                            .period = 2,
+                                            .ignored = kGemmaIgnored},
+                                           {.type = "gemma3_text",
+                                            .presets = kGemma3Presets,
+                                            .loader = "Gemma3ForCausalLM",
+                                            .prefix = "",
+                                            .numbers = kGemma3Numbers,
+                                            .dropouts = {},
+                                            .fixed = kGemma3Fixed,
+                                            .fixed_keys = kGemma3Keys,
+                                            .tied = true,
+                                            .rotary = true,
+                                            .local_rotary = true,
+                                            .windows = Windows::periodic,
+                                            .window = 4096,
+                                            .period = 6,
+                                            .ignored = kGemmaIgnored},
                                            {.type = "gpt_neox",
                                             .presets = kNeoxPresets,
                                             .loader = "GPTNeoXForCausalLM",

@@ -38,9 +38,9 @@ struct FixedKey {
   const char *key, *value;
 };
 
-// Sliding windows of attention: none, in all layers, only in some that other fields name, or in
-// every other layer, the first one included, unless layer_types differs.
-enum class Windows : uint8_t { none, all_layers, some_layers, every_other_layer };
+// Sliding windows of attention: none, in all layers, only in some that other fields name, or in all
+// but the last one of every `period` layers, unless layer_types differs.
+enum class Windows : uint8_t { none, all_layers, some_layers, periodic };
 
 struct Architecture {
   std::string_view type;
@@ -56,8 +56,10 @@ struct Architecture {
   const char *inner = nullptr, *width = nullptr;  // inner layer: null, or four times the width
   bool tied = false;                              // of Transformers if the field is missing
   bool rotary = false;                            // has rope_scaling or rope_parameters
+  bool local_rotary = false;  // rope_parameters has an object for each type of layers
   Windows windows = Windows::none;
   double window = 0;  // of Transformers if the field is missing; 0: none
+  double period = 0;  // likewise
   std::span<const char* const> ignored;
 };
 

@@ -88,7 +88,7 @@ Result<std::string> parse_model_config(std::string_view json) {
     keys.set(number.key, value);
   }
   if (a->rotary) {
-    WEFT_TRY(read_rotation(config, keys));
+    WEFT_TRY(read_rotation(config, *a, keys));
     WEFT_TRY(read_windows(config, *a, keys));
   }
   WEFT_TRY(read_dropout(config, *a, keys));

@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-constexpr const char* kOriginal = "original_max_position_embeddings";
+constexpr const char *kOriginal = "original_max_position_embeddings", *kLocalTheta = "local_theta";
 
 // A number of the object. The types of rotations that have it; empty: all.
 struct RotaryNumber {
@@ -105,10 +105,17 @@ Status read_yarn(ConfigFields& fields, PresetKeys& keys) {
   return {};
 }
 
-Status read_object(ConfigFields& config, const char* field, PresetKeys& keys) {
+// Null if the field is missing or null.
+Result<const Json*> find_object(ConfigFields& config, const char* field) {
   const Json* object = config.find(field);
-  if (!object || object->is_null()) return {};
-  if (!object->is_object()) return config.unexpected(field, *object, "an object or null");
+  if (!object || object->is_null()) return nullptr;
+  if (object->is_object()) return object;
+  return config.unexpected(field, *object, "an object or null");
+}
+
+Status read_object(ConfigFields& config, const char* field, PresetKeys& keys) {
+  WEFT_TRY_ASSIGN(const Json* object, find_object(config, field));
+  if (!object) return {};
   ConfigFields fields(*object, cat(field, "."));
   WEFT_TRY_ASSIGN(const std::string type, type_of(fields));
   WEFT_TRY(read_numbers(fields, field, type, keys));
@@ -119,6 +126,30 @@ Status read_object(ConfigFields& config, const char* field, PresetKeys& keys) {
     return fault(cat("'", field, "' has 'low_freq_factor' ", keys.value("rope_low"),
                      ", expected less than 'high_freq_factor' ", keys.value("rope_high")));
   return fields.finish();
+}
+
+// Of layers with a window, whose rotations are not scaled.
+Status read_local(ConfigFields& config, const char* field, PresetKeys& keys) {
+  WEFT_TRY_ASSIGN(const Json* object, find_object(config, field));
+  if (!object) return {};
+  ConfigFields fields(*object, cat(field, "."));
+  WEFT_TRY(fields.fixed({"rope_type", R"("default")"}));
+  double theta = 0;
+  WEFT_TRY(fields.number(
+      {.field = "rope_theta", .key = kLocalTheta, .value = keys.value(kLocalTheta), .whole = false},
+      theta));
+  keys.set(kLocalTheta, theta);
+  return fields.finish();
+}
+
+// An object for each type of layers.
+Status read_types(ConfigFields& config, const char* field, PresetKeys& keys) {
+  WEFT_TRY_ASSIGN(const Json* object, find_object(config, field));
+  if (!object) return {};
+  ConfigFields types(*object, cat(field, "."));
+  WEFT_TRY(read_object(types, "full_attention", keys));
+  WEFT_TRY(read_local(types, "sliding_attention", keys));
+  return types.finish();
 }
 
 // The fields of the object to write, from the keys of a preset.
@@ -185,11 +216,12 @@ Result<std::string_view> type_of(std::string_view keys) {
 
 }  // namespace
 
-Status read_rotation(ConfigFields& config, PresetKeys& keys) {
+Status read_rotation(ConfigFields& config, const Architecture& architecture, PresetKeys& keys) {
   for (const auto& [key, value] : kPlain) keys.set(key, value);
   for (const char* key : {"rope_short", "rope_long"}) keys.set(key, std::vector<double>());
   WEFT_TRY(read_object(config, "rope_scaling", keys));
-  return read_object(config, "rope_parameters", keys);
+  const auto read = architecture.local_rotary ? read_types : read_object;
+  return read(config, "rope_parameters", keys);
 }
 
 Result<std::string> print_rotation(std::string_view keys) {

@@ -12,7 +12,7 @@ namespace weft {
 
 // Sets the keys of rotations (graph/rotation.h) except theta and the part of a head, whose fields
 // belong to the architecture unless they are in the object. The key "context" must be set.
-Status read_rotation(ConfigFields& config, PresetKeys& keys);
+Status read_rotation(ConfigFields& config, const Architecture& architecture, PresetKeys& keys);
 
 // The object of a model; empty if its rotations are not scaled.
 Result<std::string> print_rotation(std::string_view keys);

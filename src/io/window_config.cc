@@ -10,7 +10,8 @@ namespace weft {
 namespace {
 
 constexpr const char *kWindow = "sliding_window", *kTypes = "layer_types",
-                     *kUsed = "use_sliding_window", *kFirst = "max_window_layers";
+                     *kUsed = "use_sliding_window", *kFirst = "max_window_layers",
+                     *kPeriod = "sliding_window_pattern", *kNewPeriod = "_sliding_window_pattern";
 constexpr std::string_view kFull = R"("full_attention")", kSliding = R"("sliding_attention")";
 constexpr double kMostBlocks = 1000;  // of a preset
 constexpr double kFirstDefault = 28;  // of Transformers if the field is missing
@@ -20,6 +21,17 @@ Status read_used(ConfigFields& config, bool& out) {
   const Json* value = config.find(kUsed);
   if (value && !value->is_boolean()) return config.unexpected(kUsed, *value, "true or false");
   out = value && value->boolean();
+  return {};
+}
+
+// Sets the last window of every period to 0.
+Status read_period(ConfigFields& config, double period, std::vector<double>& windows) {
+  for (const char* field : {kNewPeriod, kPeriod})
+    WEFT_TRY(config.number({.field = field, .key = "window", .value = period}, period));
+  if (period < 1)
+    return Status(Code::data, cat("'", kPeriod, "' is ", period, ", expected at least 1"));
+  const auto step = static_cast<size_t>(period);
+  for (size_t i = step - 1; i < windows.size(); i += step) windows[i] = 0;
   return {};
 }
 
@@ -97,8 +109,8 @@ Status read_windows(ConfigFields& config, const Architecture& architecture, Pres
                                   digits_of(to_text(kMostBlocks))));
   std::vector<double> windows(static_cast<size_t>(blocks), window);
   std::fill_n(windows.begin(), std::min(windows.size(), static_cast<size_t>(first)), 0.0);
-  if (architecture.windows == Windows::every_other_layer)
-    for (size_t i = 1; i < windows.size(); i += 2) windows[i] = 0;
+  if (architecture.windows == Windows::periodic)
+    WEFT_TRY(read_period(config, architecture.period, windows));
   WEFT_TRY(read_types(config, window, windows));
   shorten(windows);
   if (windows[0] == 0 && windows.size() == 1) windows.clear();
@@ -117,14 +129,14 @@ Result<WindowFields> print_windows(std::string_view keys, const Architecture& ar
   const bool all = std::count(windows.begin(), windows.end(), window) ==
                    static_cast<std::ptrdiff_t>(windows.size());
   const bool some = architecture.windows == Windows::some_layers,
-             has_types = some || architecture.windows == Windows::every_other_layer;
+             has_types = some || architecture.windows == Windows::periodic;
   if (!std::all_of(windows.begin(), windows.end(), agrees) || (!all && !has_types))
     return Status(Code::unsupported,
                   cat("key window differs between blocks, expected one value for '",
                       architecture.type, "' of Transformers", has_types ? ", or 0" : ""));
   if (some) out.emplace_back(kUsed, window > 0 ? "true" : "false");
   if (some && window == 0) return out;
-  // Gemma 2 has a window even if no layer uses it.
+  // Gemma has a window even if no layer uses it.
   const double written = window == 0 && has_types ? architecture.window : window;
   out.emplace_back(kWindow, written > 0 ? digits_of(to_text(written)) : "null");
   if (!has_types) return out;

@@ -10,7 +10,7 @@ from weft import Case, lines, run
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
 HERE = os.path.join(DATA, "gpt2")
-LLAMAS = ["gemma2", "llama", "mistral", "mistral_window", "qwen2", "qwen2_window", "qwen2_yarn", "qwen3", "phi3", "gpt_neox"]
+LLAMAS = ["gemma2", "gemma3_text", "llama", "mistral", "mistral_window", "qwen2", "qwen2_window", "qwen2_yarn", "qwen3", "phi3", "gpt_neox"]
 MODEL = "gpt2:blocks=2,width=16,heads=2,context=12,vocabulary=37,dropout=0,tied=1"
 STEPS = ["--data", "synthetic", "--micro-batches", 2, "--micro-batch-size", 2, "--steps", 2]
 

@@ -13,7 +13,7 @@ import shutil
 
 import torch
 import torch.nn.functional as F
-from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config
 
 HERE = pathlib.Path(__file__).parent
 STEPS = 20
@@ -57,6 +57,9 @@ CONFIGS = [
     # Other implementations of attention have no cap. The embedding of a padding token would have no gradient.
     Gemma2Config(**SIZES | {"num_hidden_layers": 3, "hidden_size": 20}, head_dim=6, sliding_window=4, query_pre_attn_scalar=10,
                  attn_logit_softcapping=1.5, final_logit_softcapping=2.0, attn_implementation="eager", pad_token_id=None),
+    Gemma3TextConfig(**SIZES | {"num_hidden_layers": 4, "hidden_size": 20}, head_dim=6, sliding_window=4, query_pre_attn_scalar=10,
+                     layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"], rope_theta=100.0,
+                     rope_local_base_freq=20.0, rope_scaling={"rope_type": "linear", "factor": 2.0}, pad_token_id=None),
     GPTNeoXConfig(**{key: value for key, value in SIZES.items() if key != "num_key_value_heads"}, rotary_pct=0.5),
 ]
 VARIANTS = {

@@ -15,9 +15,12 @@ import sys
 
 
 # Models of the table, by their sizes.
+GEMMA3 = "gemma3:heads=4,key_heads=1,vocabulary=262144,context=32768,window=512/512/512/512/512/0"
 MODELS = {
     "SmolLM2 135M": "llama:blocks=30,width=576,heads=9,key_heads=3,head_size=64,inner=1536,vocabulary=49152,tied=1",
+    "Gemma 3 270M": GEMMA3 + ",blocks=18,width=640,inner=2048",
     "Qwen2.5 0.5B": "qwen2:blocks=24,width=896,heads=14,key_heads=2,head_size=64,inner=4864,vocabulary=151936,tied=1",
+    "Gemma 3 1B": GEMMA3 + ",blocks=26,width=1152,inner=6912",
     "TinyLlama 1.1B": "llama:blocks=22,width=2048,heads=32,key_heads=4,head_size=64,inner=5632",
     "Llama 3.2 3B": "llama:blocks=28,width=3072,heads=24,key_heads=8,head_size=128,inner=8192,vocabulary=128256,tied=1",
     "Mistral 7B": "mistral",

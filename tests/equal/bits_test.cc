@@ -40,6 +40,8 @@ constexpr Choice kPresets[] = {
     {"gpt_neox:blocks=3,width=16,heads=2,inner=24,context=12,vocabulary=37"},
     {"gemma2:blocks=3,width=16,heads=4,key_heads=2,head_size=6,inner=24,context=12,window=4/0,"
      "vocabulary=37,score_size=9,score_cap=1.5,logit_cap=2"},
+    {"gemma3:blocks=3,width=16,heads=4,key_heads=2,head_size=6,inner=24,context=12,window=4/0,"
+     "vocabulary=37,theta=100,local_theta=20,rope_factor=2"},
     {"gpt-nano:blocks=3,width=16,heads=2,context=12,vocabulary=37,dropout=0.1", true},
     {"llama:blocks=3,width=16,heads=4,key_heads=2,head_size=4,inner=24,context=12,vocabulary=37",
      true}};

@@ -60,7 +60,7 @@ TEST(Presets, KeysAreCheckedByName) {
   };
   EXPECT_EQ(text("gpt3"),
             "model 'gpt3' is not known; there are mlp, gpt-nano, gpt2, gpt_neox, llama, mistral, "
-            "phi3, qwen2, qwen3, gemma2");
+            "phi3, qwen2, qwen3, gemma2, gemma3");
   EXPECT_EQ(text("mlp:depth=3"), "model 'mlp' has no key 'depth'; it has layers, width");
   EXPECT_EQ(text("mlp:layers=0"),
             "model 'mlp': layers is 0, expected a whole number from 1 to 10000");
