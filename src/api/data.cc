@@ -23,11 +23,16 @@ constexpr int64_t kSyntheticWindows = 64;
 // A step number that no training step has, so that the run is not trained on held-out samples.
 constexpr uint64_t kHeldOut = ~uint64_t{0};
 
-// If the bytes of a text were read as ids of another vocabulary, the model would be trained on
-// wrong tokens without any error.
+// If the bytes of a text were read as ids of another vocabulary, or samples as a text, the model
+// would be trained on wrong tokens without any error.
 Status check_ids(const char* path, const weft_data_config& c) {
-  if (!path || c.tokenizer) return {};
+  if (!path) return {};
   const std::string_view name = path;
+  if (c.tokenizer && name.ends_with(".json"))
+    return Status(Code::invalid, cat("data '", name,
+                                     "': a file of samples is named NAME.jsonl, "
+                                     "and has one in each line"));
+  if (c.tokenizer) return {};
   if (is_json_samples(name))
     return Status(Code::invalid, cat("data '", name, "': samples of text need a tokenizer"));
   if (c.vocabulary == 256 || has_ids(name)) return {};

@@ -160,6 +160,10 @@ Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stag
   CLI_TRY(add_adapters(what, text));
   const auto make = options.packed ? weft_model_packed : weft_model_preset;
   CLI_CALL(make(text.c_str(), options.seq_len, stages, Out(out.model), &out.info, &err));
+  // The whole context of newer models, of 131072 tokens and more, needs terabytes.
+  constexpr int64_t kDefaultLength = 1024;
+  if (options.seq_len == 0 && out.info.context > kDefaultLength)
+    CLI_CALL(make(text.c_str(), kDefaultLength, stages, Out(out.model), &out.info, &err));
   return {};
 }
 

@@ -213,7 +213,9 @@ Action add_eval(Parser& parser) {
            "A file tokenizer.json, or its directory, for --data that is text. Default: that of "
            "CHECKPOINT; without one, each byte is a token")
       .type("FILE");
-  parser.add("--seq-len", o->model.seq_len, "Tokens per window. 0: the context length of the model")
+  parser
+      .add("--seq-len", o->model.seq_len,
+           "Tokens per window. 0: the context length of the model, at most 1024")
       .type("N")
       .range(0, INT32_MAX);
   const auto settings = std::make_shared<StoredOptions>(parser);

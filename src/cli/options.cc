@@ -163,7 +163,8 @@ void add_precision_options(Parser& parser, std::string& precision, std::string& 
 void add_model_options(StoredOptions& settings, ModelOptions& options) {
   settings.section("Model");
   settings
-      .add("--seq-len", options.seq_len, "Tokens per sample. 0: the context length of the model")
+      .add("--seq-len", options.seq_len,
+           "Tokens per sample. 0: the context length of the model, at most 1024")
       .type("N")
       .range(0, INT32_MAX);
   settings.add("--dropout", options.dropout, "Dropout probability. -1: that of MODEL")

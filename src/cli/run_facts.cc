@@ -122,11 +122,16 @@ std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here
   for (uint32_t r = 0; r < ranks_here; ++r) bytes += weft_plan_bytes(facts.built.plan.get(), r);
   const int64_t machine = machine_bytes();
   if (static_cast<double>(bytes) >= kMostOfMemory * static_cast<double>(machine))
-    out.push_back((ranks_here == 1
-                       ? "this rank needs "
-                       : "the " + std::to_string(ranks_here) + " ranks on this machine need ") +
-                  bytes_text(bytes) + " of its " + bytes_text(machine) +
-                  " of memory; a smaller --micro-batch-size, or --recompute stage, needs less");
+    out.push_back(
+        (ranks_here == 1 ? "this rank needs "
+                         : "the " + std::to_string(ranks_here) + " ranks on this machine need ") +
+        bytes_text(bytes) + " of its " + bytes_text(machine) +
+        " of memory; a smaller --micro-batch-size" +
+        (facts.built.info.tokens ? " or --seq-len" : "") + ", or --recompute stage, needs less");
+  if (facts.windows > 0 && facts.steps_per_epoch() < 1)
+    out.push_back(
+        "a step takes " + count_of(1 / facts.steps_per_epoch(), "epoch") +
+        " of the data; a smaller --micro-batch-size or --micro-batches makes smaller steps");
   return out;
 }
 

@@ -30,8 +30,8 @@ struct RunFacts {
 // "gpt-nano: 0.84 M parameters, 2 ranks (stage=2), 1f1b, ..." and, with a file,
 // "data: 248 sequences of 128 tokens, 7.75 steps per epoch, ..."
 std::vector<std::string> run_lines(const RunFacts& facts, uint64_t steps);
-// Warnings about a step that takes minutes, or most of the memory of this machine, on which the
-// first `ranks_here` ranks run. One warning per item.
+// Warnings about a step that takes minutes, more than all data, or most of the memory of this
+// machine, on which the first `ranks_here` ranks run. One warning per item.
 std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here);
 // Planned bytes of a rank by kind.
 JsonObject memory_json(const weft_plan* plan, uint32_t rank);

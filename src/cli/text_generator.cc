@@ -39,6 +39,14 @@ Outcome TextGenerator::read_prompt(const std::string& prompt) {
     return {kBadInput,
             "prompt " + std::to_string(texts_.size()) + " is empty, expected at least one token",
             ""};
+  // A tokenizer may have more ids than the model, such as one for images.
+  if (const int32_t most = *std::max_element(text.begin(), text.end());
+      most >= built_.info.vocabulary)
+    return {kBadInput,
+            "prompt " + std::to_string(texts_.size()) + ": the tokenizer makes token " +
+                std::to_string(most) + ", the model has a vocabulary of " +
+                std::to_string(built_.info.vocabulary),
+            ""};
   begun_.push_back(text.size());
   searches_.emplace_back(tokenizer_.get(), options_.stops);
   return {};
@@ -98,7 +106,7 @@ Outcome TextGenerator::find_tokenizer() {
   if (path.empty() && options_.chat)
     return {kBadInput, "'" + options_.checkpoint + "' has no tokenizer, which --chat requires", ""};
   if (path.empty()) return {};
-  CLI_TRY(open_tokenizer(path, built_.info.vocabulary, tokenizer_));
+  CLI_TRY(open_tokenizer(path, tokenizer_));
   weft_error err = sized<weft_error>();
   CLI_CALL(weft_text_stream_new(tokenizer_.get(), WEFT_SKIP_SPECIALS, Out(text_stream_), &err));
   return {};

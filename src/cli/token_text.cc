@@ -35,16 +35,6 @@ std::string tokenizer_of(const std::string& path) {
   return has(kept, "tokenizer.json") ? kept.lexically_normal().string() : "";
 }
 
-Outcome open_tokenizer(const std::string& path, int64_t vocabulary, TokenizerPtr& out) {
-  CLI_TRY(open_tokenizer(path, out));
-  const int64_t ids = weft_tokenizer_vocabulary(out.get());
-  if (ids <= vocabulary) return {};
-  return {kBadInput,
-          "the tokenizer in '" + path + "' has " + std::to_string(ids) +
-              " ids, but the model has a vocabulary of " + std::to_string(vocabulary),
-          ""};
-}
-
 Outcome encode_file(const weft_tokenizer* tokenizer, const std::string& file, uint32_t flags,
                     std::vector<int32_t>& out, size_t& bytes) {
   std::string text;

@@ -16,8 +16,6 @@ Outcome read_file(const std::string& path, std::string& out);
 
 // Of such a path, or of one that the library names in its error.
 Outcome open_tokenizer(const std::string& path, TokenizerPtr& out);
-// Fails if the tokenizer has ids that the vocabulary of a model lacks.
-Outcome open_tokenizer(const std::string& path, int64_t vocabulary, TokenizerPtr& out);
 // The path of a tokenizer: a file NAME.json, a directory with tokenizer.json, or what training has
 // kept beside a checkpoint or in a directory of checkpoints. Empty: there is none.
 std::string tokenizer_of(const std::string& path);

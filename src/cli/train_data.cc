@@ -48,7 +48,7 @@ Outcome open_files(const DataOptions& options, const weft_preset_info& model, in
   TokenizerPtr tokenizer;
   if (model.tokens && !options.tokenizer.empty() &&
       (is_text(config.path) || is_text(config.eval_path)))
-    CLI_TRY(open_tokenizer(options.tokenizer, model.vocabulary, tokenizer));
+    CLI_TRY(open_tokenizer(options.tokenizer, tokenizer));
   config.tokenizer = tokenizer.get();
   weft_error err = sized<weft_error>();
   CLI_CALL(weft_data_open(&config, Out(out), &err));

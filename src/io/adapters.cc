@@ -30,19 +30,6 @@ constexpr const char* kIgnored[] = {
     "revision",       "task_type",
 };
 
-// Of a field that changes nothing, also if it is not known: each version of PEFT adds some.
-bool is_off(const Json& value) {
-  return value.is_null() || (value.is_boolean() && !value.boolean()) ||
-         (value.is_array() && value.items().empty()) ||
-         (value.is_object() && value.members().empty());
-}
-
-Status check_others(ConfigFields& config, const Json& object) {
-  for (const auto& [name, value] : object.members())
-    if (is_off(value)) (void)config.find(name.c_str());
-  return config.finish();
-}
-
 Result<std::string> read_targets(ConfigFields& config) {
   const Json* value = config.find("target_modules");
   if (!value) return Status(Code::data, "has no 'target_modules'");
@@ -82,7 +69,9 @@ Result<std::string> parse_adapter_config(std::string_view json) {
                          alpha));
   WEFT_TRY_ASSIGN(const std::string targets, read_targets(config));
   for (const char* field : kIgnored) (void)config.find(field);
-  WEFT_TRY(check_others(config, object));
+  WEFT_TRY_ASSIGN(const bool by_root, config.flag("use_rslora"));
+  if (by_root) alpha *= std::sqrt(rank);  // weft divides by the rank, not by its root
+  WEFT_TRY(config.finish());
   return cat("lora_rank=", rank, ",lora_alpha=", alpha, ",lora_targets=", targets);
 }
 

@@ -37,6 +37,13 @@ Status ConfigFields::fixed(const Fixed& fixed) {
   return unexpected(fixed.field, *value, fixed.values, Code::unsupported);
 }
 
+Result<bool> ConfigFields::flag(const char* field, bool missing) {
+  const Json* value = find(field);
+  if (!value) return missing;
+  if (value->is_boolean()) return value->boolean();
+  return unexpected(field, *value, "true or false");
+}
+
 Status ConfigFields::list(const char* field, std::vector<double>& out) {
   const Json* value = find(field);
   if (!value) return Status(Code::data, cat("has no ", shown(where_ + field)));
@@ -57,11 +64,15 @@ Status ConfigFields::unexpected(const char* field, const Json& value, std::strin
 }
 
 Status ConfigFields::finish() const {
+  std::string unknown;
   for (const auto& [name, value] : object_.members())
-    if (!read_.contains(name))
-      return Status(Code::unsupported,
-                    cat("field ", shown(where_ + name), " is not known, and may affect results"));
-  return {};
+    if (!read_.contains(name) && !value.is_off())
+      unknown += cat(unknown.empty() ? "" : ", ", shown(where_ + name));
+  if (unknown.empty()) return {};
+  const bool several = unknown.find(", ") != unknown.npos;
+  return Status(Code::unsupported,
+                cat(several ? "fields " : "field ", unknown, several ? " are" : " is",
+                    " not known, and may affect results"));
 }
 
 Result<double> ConfigFields::read(const Number& n) {

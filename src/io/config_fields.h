@@ -31,11 +31,13 @@ class ConfigFields {
   // The value of a number, which later ones may refer to.
   Status number(const Number& n, double& out);
   Status fixed(const Fixed& fixed);
+  // `missing`: the value if the field is missing.
+  Result<bool> flag(const char* field, bool missing = false);
   // A list of numbers.
   Status list(const char* field, std::vector<double>& out);
   Status unexpected(const char* field, const Json& value, std::string_view expected,
                     Code code = Code::data) const;
-  // Fails if a field was not read.
+  // Fails if a field was not read, unless it is off: each version of a program adds some.
   Status finish() const;
 
  private:

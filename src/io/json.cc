@@ -32,6 +32,11 @@ const char* Json::type_name() const {
   return kNames[value_.index()];
 }
 
+bool Json::is_off() const {
+  return is_null() || (is_boolean() && !boolean()) || (is_array() && items().empty()) ||
+         (is_object() && members().empty());
+}
+
 double Json::number() const {
   if (const auto* whole = std::get_if<uint64_t>(&value_)) return static_cast<double>(*whole);
   if (const auto* integer = std::get_if<int64_t>(&value_)) return static_cast<double>(*integer);

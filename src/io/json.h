@@ -40,6 +40,8 @@ class Json {
   bool is_array() const { return is<Array>(); }
   bool is_object() const { return is<Object>(); }
   const char* type_name() const;
+  // Null, false, or an empty list or object.
+  bool is_off() const;
 
   // Valid for values of this kind.
   bool boolean() const { return std::get<bool>(value_); }

@@ -66,7 +66,10 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
   out.length_ = options.length;
   const SampleReader reader(tokenizer, chat, options.vocabulary, options.end);
   size_t number = 0;
-  for (std::string_view rest = text; !rest.empty();) {
+  std::string_view rest = text;
+  if (constexpr std::string_view kMark = "\xef\xbb\xbf"; rest.starts_with(kMark))  // a BOM
+    rest.remove_prefix(kMark.size());
+  while (!rest.empty()) {
     const std::string_view line = take_item(rest, '\n');
     ++number;
     if (is_blank(line)) continue;

@@ -56,6 +56,7 @@ struct Architecture {
   const char *inner = nullptr, *width = nullptr;  // inner layer: null, or four times the width
   bool tied = false;                              // of Transformers if the field is missing
   bool rotary = false;                            // has rope_scaling or rope_parameters
+  const char* rotation_type = "rope_type";        // the name of this field of rope_scaling
   bool local_rotary = false;  // rope_parameters has an object for each type of layers
   Windows windows = Windows::none;
   double window = 0;  // of Transformers if the field is missing; 0: none

@@ -22,8 +22,12 @@ Result<const Architecture*> architecture_of(ConfigFields& config) {
     if (row.type == type->text()) return &row;
     known += cat(known.empty() ? "" : ", ", row.type);
   }
-  return Status(Code::unsupported, cat("'model_type' is ", shown(type->text()),
-                                       ", this version of weft knows ", known));
+  return Status(Code::unsupported,
+                cat("'model_type' is ", shown(type->text()),
+                    config.has("text_config")
+                        ? ", a model of more than text; save the part that 'text_config' describes "
+                          "as a model of its own"
+                        : cat(", this version of weft knows ", known)));
 }
 
 Status read_dropout(ConfigFields& config, const Architecture& a, PresetKeys& keys) {
@@ -44,9 +48,8 @@ Status read_dropout(ConfigFields& config, const Architecture& a, PresetKeys& key
 constexpr const char* kTied = "tie_word_embeddings";
 
 Status read_flag(ConfigFields& config, const FlagField& flag, PresetKeys& keys) {
-  const Json* value = config.find(flag.field);
-  if (value && !value->is_boolean()) return config.unexpected(flag.field, *value, "true or false");
-  keys.set(flag.key, (value ? value->boolean() : flag.value) ? 1 : 0);
+  WEFT_TRY_ASSIGN(const bool value, config.flag(flag.field, flag.value));
+  keys.set(flag.key, value ? 1 : 0);
   return {};
 }
 
@@ -129,7 +132,7 @@ Result<std::string> print_model_config(std::string_view model, const ConfigFacts
         std::string_view(number.key) == "vocabulary" && value != digits_of(to_text(number.value));
   }
   if (a->rotary) {
-    WEFT_TRY_ASSIGN(const std::string rotation, print_rotation(keys));
+    WEFT_TRY_ASSIGN(const std::string rotation, print_rotation(keys, *a));
     if (!rotation.empty()) add("rope_scaling", rotation);
     WEFT_TRY_ASSIGN(const std::string original, print_original_context(keys));
     if (!original.empty()) add("original_max_position_embeddings", original);

@@ -12,10 +12,13 @@ namespace {
 
 constexpr uint64_t kComparedBytes = 1 << 20;  // per comparison
 
-// Causal masks of GPT-2 and frequencies of Llama, which old files contain beside the weights.
+// Causal masks of GPT-2 and GPT-NeoX and frequencies of rotations, which old files contain beside
+// the weights.
 bool is_constant(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-         name.ends_with(".rotary_emb.inv_freq");
+  constexpr std::string_view kEnds[] = {".attn.bias", ".attn.masked_bias", ".attention.bias",
+                                        ".attention.masked_bias", ".rotary_emb.inv_freq"};
+  return std::any_of(std::begin(kEnds), std::end(kEnds),
+                     [name](std::string_view end) { return name.ends_with(end); });
 }
 
 // A head whose weight is tied has no parameter NAME.weight of its own. The parameter that it uses;

@@ -155,9 +155,8 @@ Status read_types(ConfigFields& config, const char* field, PresetKeys& keys) {
 // The fields of the object to write, from the keys of a preset.
 class RotationObject {
  public:
-  RotationObject(std::string_view keys, std::string_view type) : keys_(keys) {
-    // Phi3Config of Transformers 4 reads no other name.
-    add("type", cat('"', type, '"'));
+  RotationObject(std::string_view keys, const char* field, std::string_view type) : keys_(keys) {
+    add(field, cat('"', type, '"'));
   }
   void add(const char* field, std::string_view value) {
     text_ += cat(text_.empty() ? "{" : ", ", '"', field, "\": ", value);
@@ -224,10 +223,10 @@ Status read_rotation(ConfigFields& config, const Architecture& architecture, Pre
   return read(config, "rope_parameters", keys);
 }
 
-Result<std::string> print_rotation(std::string_view keys) {
+Result<std::string> print_rotation(std::string_view keys, const Architecture& architecture) {
   WEFT_TRY_ASSIGN(const std::string_view type, type_of(keys));
   if (type == "default") return std::string();
-  RotationObject out(keys, type);
+  RotationObject out(keys, architecture.rotation_type, type);
   if (type == "longrope") {
     WEFT_TRY(check_longrope(keys));
     WEFT_TRY(out.list("short_factor", "rope_short"));

@@ -15,7 +15,7 @@ namespace weft {
 Status read_rotation(ConfigFields& config, const Architecture& architecture, PresetKeys& keys);
 
 // The object of a model; empty if its rotations are not scaled.
-Result<std::string> print_rotation(std::string_view keys);
+Result<std::string> print_rotation(std::string_view keys, const Architecture& architecture);
 // "original_max_position_embeddings" beside the object, which longrope needs; else empty.
 Result<std::string> print_original_context(std::string_view keys);
 

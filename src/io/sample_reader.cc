@@ -12,26 +12,65 @@ namespace weft {
 namespace {
 
 constexpr const char *kPrompt = "prompt", *kCompletion = "completion", *kMessages = "messages",
-                     *kText = "text", *kRole = "role", *kContent = "content";
+                     *kText = "text", *kRole = "role", *kContent = "content", *kType = "type";
+
+// A text, or a list of {"type": "text", "text": TEXT}, one after another.
+Result<std::string> content_of(Fields& fields, const Json& message, const std::string& where) {
+  std::string out;
+  const auto at = message.members().find(kContent);
+  if (at == message.members().end() || !at->second.is_array()) {
+    WEFT_TRY(fields.text(kContent, out));
+    return out;
+  }
+  WEFT_TRY_ASSIGN(const Json* parts, fields.list(kContent));
+  for (const Json& part : parts->items()) {
+    if (!part.is_object()) return fault(cat(where, "'content' expects texts or objects"));
+    Fields of_part(part, cat(where, kContent, "."));
+    std::string type, text;
+    WEFT_TRY(of_part.text(kType, type));
+    if (type != kText) return fault(cat(where, "'content' has a part of type ", shown(type)));
+    WEFT_TRY(of_part.text(kText, text));
+    WEFT_TRY(of_part.finish());
+    out += text;
+  }
+  return out;
+}
+
+// Another key, such as one of calls of tools, would change the text.
+Result<ChatMessage> message_of(const Json& item, const std::string& where) {
+  ChatMessage out;
+  Fields fields(item, where);
+  WEFT_TRY(fields.text(kRole, out.role));
+  WEFT_TRY_ASSIGN(out.content, content_of(fields, item, where));
+  for (const auto& [key, value] : item.members())
+    if (!fields.taken(key) && !value.is_off())
+      return Status(Code::unsupported, cat(where, shown(key), " is not supported"));
+  return out;
+}
 
 Result<std::vector<ChatMessage>> messages_of(const Json& object) {
   Fields all(object, "");
   WEFT_TRY_ASSIGN(const Json* list, all.list(kMessages));
-  WEFT_TRY(all.finish());
   if (list->items().empty()) return fault(cat("'", kMessages, "' is empty"));
   std::vector<ChatMessage> out;
   for (const Json& item : list->items()) {
-    const std::string where = cat(kMessages, "[", out.size(), "].");
-    if (!item.is_object())
-      return fault(
-          cat(kMessages, "[", out.size(), "] expects an object, found ", item.type_name()));
-    ChatMessage& message = out.emplace_back();
-    Fields fields(item, where);
-    WEFT_TRY(fields.text(kRole, message.role));
-    WEFT_TRY(fields.text(kContent, message.content));
-    WEFT_TRY(fields.finish());
+    const std::string at = cat(kMessages, "[", out.size(), "]");
+    if (!item.is_object()) return fault(cat(at, " expects an object, found ", item.type_name()));
+    WEFT_TRY_ASSIGN(ChatMessage message, message_of(item, at + "."));
+    out.push_back(std::move(message));
   }
   return out;
+}
+
+// Other keys than those of a sample describe it, except for these, which would change what is
+// learned.
+Status check_others(const Json& object) {
+  for (const char* key : {"tools", "weight"}) {
+    const auto at = object.members().find(key);
+    if (at != object.members().end() && !at->second.is_off())
+      return Status(Code::unsupported, cat("'", key, "' is not supported"));
+  }
+  return {};
 }
 
 // The number of ids at the begin of both.
@@ -62,7 +101,6 @@ Result<SampleIds> SampleReader::read_completion(const Json& object) const {
   std::string prompt, completion;
   WEFT_TRY(fields.text(kPrompt, prompt));
   WEFT_TRY(fields.text(kCompletion, completion));
-  WEFT_TRY(fields.finish());
   SampleIds out;
   WEFT_TRY_ASSIGN(out.ids, encode(prompt, /*add_begin=*/true));
   WEFT_TRY_ASSIGN(const std::vector<int32_t> answer, encode(completion, /*add_begin=*/false));
@@ -78,7 +116,6 @@ Result<SampleIds> SampleReader::read_text(const Json& object) const {
   Fields fields(object, "");
   std::string text;
   WEFT_TRY(fields.text(kText, text));
-  WEFT_TRY(fields.finish());
   if (text.empty()) return fault(cat("'", kText, "' is empty"));
   SampleIds out;
   WEFT_TRY_ASSIGN(out.ids, encode(text, /*add_begin=*/true));
@@ -113,12 +150,20 @@ Result<SampleIds> SampleReader::read_messages(const Json& object) const {
 }
 
 Result<SampleIds> SampleReader::read(std::string_view line) const {
-  WEFT_TRY_ASSIGN(const Json object, read_json(line));
-  const Fields fields(object, "");
-  const bool has_messages = fields.has(kMessages), has_text = fields.has(kText);
-  if (!has_messages && !has_text && !fields.has(kPrompt) && !fields.has(kCompletion))
+  // Limits for keys that are not used.
+  const JsonLimits limits{.fractions = Fractions::allow, .depth = 64};
+  WEFT_TRY_ASSIGN(const Json object, read_json(line, limits));
+  Fields fields(object, "");
+  const auto has = [&fields](const char* key) { return !fields.absent(key); };
+  const bool has_messages = has(kMessages), has_text = has(kText),
+             has_completion = has(kCompletion);
+  if (has_messages + has_text + has_completion > 1)
+    return fault(cat("has more than one of '", kCompletion, "', '", kText, "' and '", kMessages,
+                     "', expected one"));
+  if (!has_messages && !has_text && !has_completion && !has(kPrompt))
     return fault(cat("expected '", kPrompt, "' and '", kCompletion, "', '", kText, "', or '",
                      kMessages, "', found none of them"));
+  WEFT_TRY(check_others(object));
   WEFT_TRY_ASSIGN(SampleIds out, has_messages ? read_messages(object)
                                  : has_text   ? read_text(object)
                                               : read_completion(object));

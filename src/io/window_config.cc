@@ -16,14 +16,6 @@ constexpr std::string_view kFull = R"("full_attention")", kSliding = R"("sliding
 constexpr double kMostBlocks = 1000;  // of a preset
 constexpr double kFirstDefault = 28;  // of Transformers if the field is missing
 
-// Whether Qwen's window is used; other models use theirs.
-Status read_used(ConfigFields& config, bool& out) {
-  const Json* value = config.find(kUsed);
-  if (value && !value->is_boolean()) return config.unexpected(kUsed, *value, "true or false");
-  out = value && value->boolean();
-  return {};
-}
-
 // Sets the last window of every period to 0.
 Status read_period(ConfigFields& config, double period, std::vector<double>& windows) {
   for (const char* field : {kNewPeriod, kPeriod})
@@ -99,7 +91,7 @@ Status read_windows(ConfigFields& config, const Architecture& architecture, Pres
         {.field = kWindow, .key = "window", .value = architecture.window, .nullable = true},
         window));
   if (some) {
-    WEFT_TRY(read_used(config, used));
+    WEFT_TRY_ASSIGN(used, config.flag(kUsed));  // other models use theirs
     WEFT_TRY(config.number({.field = kFirst, .key = "window", .value = kFirstDefault}, first));
   }
   if (!used) window = 0;

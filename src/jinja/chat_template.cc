@@ -50,6 +50,12 @@ Status changes_text(const std::string& name, size_t message) {
                     "known; a template with generation blocks is required"));
 }
 
+std::string_view stripped(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
+  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+}
+
 }  // namespace
 
 struct ChatTemplate::Parsed {
@@ -110,10 +116,41 @@ Result<RenderedChat> ChatTemplate::render_answers(std::span<const ChatMessage> m
       WEFT_TRY_ASSIGN(through, render(messages.first(i + 1), variables, false));
     }
     if (!through.starts_with(before)) return changes_text(parsed_->name, i);
-    if (!out.text.starts_with(through)) return changes_text(parsed_->name, i + 1);
-    out.answers.emplace_back(before.size(), through.size());
+    size_t end = through.size();
+    if (!out.text.starts_with(through)) {
+      if (!out.text.starts_with(before)) return changes_text(parsed_->name, i + 1);
+      WEFT_TRY_ASSIGN(const auto found, end_of_answer(messages, i, variables, out.text));
+      if (!found) return changes_text(parsed_->name, i + 1);
+      end = *found;
+    }
+    out.answers.emplace_back(before.size(), end);
   }
   return out;
+}
+
+// A template may write its last answer in another way than earlier ones; Qwen 3 puts an empty
+// reasoning before it. The place is then that of a text that stands in for the answer.
+Result<std::optional<size_t>> ChatTemplate::end_of_answer(std::span<const ChatMessage> messages,
+                                                          size_t i, const ChatVariables& variables,
+                                                          std::string_view whole) const {
+  std::string other = "weft";
+  while (whole.find(other) != whole.npos) other += other;
+  std::vector<ChatMessage> changed(messages.begin(), messages.end());
+  changed[i].content = other;
+  const std::span<const ChatMessage> all = changed;
+  WEFT_TRY_ASSIGN(const std::string text, render(all, variables, false));
+  WEFT_TRY_ASSIGN(const std::string last, render(all.first(i + 1), variables, false));
+  const size_t begin = text.find(other), begin_of_last = last.find(other);
+  if (begin == text.npos || begin_of_last == last.npos) return std::optional<size_t>();
+  const std::string_view rest = std::string_view(text).substr(begin + other.size()),
+                         turn = std::string_view(last).substr(begin_of_last + other.size());
+  if (rest.size() + begin > whole.size()) return std::optional<size_t>();
+  const size_t end = whole.size() - rest.size();
+  const bool same = whole.substr(0, begin) == std::string_view(text).substr(0, begin) &&
+                    whole.substr(end) == rest && rest.starts_with(turn) &&
+                    // Otherwise a part of the answer, such as its reasoning, is left out.
+                    stripped(whole.substr(begin, end - begin)) == stripped(messages[i].content);
+  return same ? std::optional(end + turn.size()) : std::nullopt;
 }
 
 }  // namespace weft

@@ -201,6 +201,9 @@ TEST_F(PeftFiles, DescribeTheAdapters) {
   configure("target_modules", "all-linear");
   EXPECT_STREQ(info_of(open_checkpoint(folder_.string())).adapters,
                "lora_rank=3,lora_alpha=5,lora_targets=all-linear");
+  configure("use_rslora", true);  // the factor is 5 / sqrt(3)
+  EXPECT_STREQ(info_of(open_checkpoint(folder_.string())).adapters,
+               "lora_rank=3,lora_alpha=8.660254037844386,lora_targets=all-linear");
 }
 
 TEST_F(PeftFiles, AreRefusedIfWeftWouldComputeSomethingElse) {
@@ -211,7 +214,7 @@ TEST_F(PeftFiles, AreRefusedIfWeftWouldComputeSomethingElse) {
       {"bias", "all", WEFT_ENOTSUP, R"('bias' is "all", expected "none")"},
       {"init_lora_weights", "pissa", WEFT_ENOTSUP,
        R"('init_lora_weights' is "pissa", expected true)"},
-      {"use_rslora", true, WEFT_ENOTSUP, "field 'use_rslora' is not known"},
+      {"use_rslora", 1, WEFT_EDATA, "'use_rslora' is 1, expected true or false"},
       {"rank_pattern", {{"q_proj", 2}}, WEFT_ENOTSUP, "field 'rank_pattern' is not known"},
       {"target_modules", ".*_proj", WEFT_ENOTSUP, "expected a list of names"},
       {"target_modules", json::array(), WEFT_EDATA, "'target_modules' is empty"},

@@ -318,7 +318,7 @@ TEST_F(Pretrained, IsNoDirectoryOfCheckpoints) {
 }
 
 TEST_F(Pretrained, RefusesAFieldThatIsNotKnown) {
-  configure("quantization_config", json::object());
+  configure("quantization_config", {{"bits", 8}});
   expect_refused(WEFT_ENOTSUP, {"config.json", "field 'quantization_config' is not known"});
 }
 

@@ -53,6 +53,13 @@ class Epochs(Case):
         resumed = self.train("--resume", self.path("ck"), "--epochs", 3)[1]
         self.assertEqual((resumed["steps"], resumed["digest"]), (whole["steps"], whole["digest"]))
 
+    def test_a_step_of_more_than_the_data_is_announced(self):
+        args = ["train", MODEL, "--data", self.samples(1), "--tokenizer", FILES, "--epochs", 1]
+        done = run(*args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("a step takes 32 epochs of the data; a smaller --micro-batch-size or --micro-batches makes smaller steps", done.stderr)
+        self.assertNotIn("a step takes", run(*args, "--micro-batches", 1, "--micro-batch-size", 1).stderr)
+
     def test_a_text_is_counted_in_sequences_as_well(self):
         text = self.path("book.txt")
         with open(text, "w", encoding="utf-8") as file:

@@ -418,7 +418,8 @@ class NamesOfHuggingFace(Case):
     def test_the_prefix_is_left_out_and_a_tied_head_is_accepted(self):
         wte = self.tensors["transformer.wte.weight"]
         for tensors in (self.tensors, {**self.tensors, "lm_head.weight": wte},
-                        {**self.tensors, "lm_head.weight": wte, "transformer.h.0.attn.masked_bias": ([1], bytes(4))}):
+                        {**self.tensors, "lm_head.weight": wte, "transformer.h.0.attn.masked_bias": ([1], bytes(4))},
+                        {**self.tensors, "gpt_neox.layers.0.attention.bias": ([1], bytes(4))}):
             done = self.started(tensors)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(lines(done.stdout)[-1]["digest"], self.digest)

@@ -43,6 +43,11 @@ class Plan(Case):
         self.assertEqual(bytes_of, {(0, 1): tensor, (1, 2): tensor, (2, 3): tensor, (1, 0): tensor, (2, 1): tensor, (3, 2): tensor,
                                     (0, 3): tensor, (3, 0): 8 * 8})
 
+    def test_the_default_length_is_that_of_the_context_up_to_1024(self):
+        peak = lambda *args: self.plan("llama:blocks=1,width=8,heads=1,key_heads=1,head_size=8,inner=8,vocabulary=16", *args)["peak_bytes"]
+        self.assertEqual(peak(), peak("--seq-len", 1024))
+        self.assertLess(peak(), peak("--seq-len", 2048))
+
     def test_choices_of_shard_show_what_they_cost(self):
         args = ["mlp:layers=6,width=128", "--mesh", "data=2", "--link-latency", 1e-4, "--link-bandwidth", 1e8]
         plans = {shard: self.plan(*args, "--shard", shard) for shard in ("none", "optimizer", "parameters")}

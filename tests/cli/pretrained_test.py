@@ -36,6 +36,10 @@ class Pretrained(Case):
             self.assertEqual(self.digest(here, "--mesh", "stage=2,tensor=2"), self.digest(here, "--mesh", "tensor=2"), name)
             self.assertEqual(run("export", self.path(name), out).returncode, 0)
             self.assertEqual(self.train(out, *STEPS[:-1], 0)[1]["digest"], digest, name)
+            with open(out + "config.json", encoding="utf-8") as file:
+                rotation = json.load(file).get("rope_scaling")
+            if rotation:  # the only name that Transformers 4 knows for each
+                self.assertEqual([key for key in rotation if key.endswith("type")], ["type" if name == "phi3_longrope" else "rope_type"], name)
 
     def test_gemma_without_caps_and_windows_is_exported(self):
         model = "gemma2:blocks=2,width=8,heads=2,key_heads=1,head_size=4,inner=8,vocabulary=9,context=4,window=,score_cap=0,logit_cap=0"

@@ -113,7 +113,7 @@ class Progress(Case):
         said = until(process.stderr, "of memory;")
         process.kill()
         self.assertRegex(said, r"weft: train: a step of 8 micro-batches of 512 x 1024 tokens is predicted to take \d+ h \d+ min; a smaller --micro-batch-size, ")
-        self.assertRegex(said, r"weft: train: this rank needs \S+ GiB of its \S+ GiB of memory; a smaller --micro-batch-size, or --recompute stage, needs less")
+        self.assertRegex(said, r"weft: train: this rank needs \S+ GiB of its \S+ GiB of memory; a smaller --micro-batch-size or --seq-len, or --recompute stage, needs less")
         small = run("train", TINY, *TINY_STEP, "--steps", 1)
         self.assertNotIn("weft: train", small.stderr)
 

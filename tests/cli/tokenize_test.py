@@ -76,8 +76,25 @@ class Tokenize(Case):
                           env=dict(os.environ, TMPDIR=self.directory))
         self.assertEqual(done[1]["digest"], digest)
         self.assertEqual(sorted(os.listdir(self.directory)), sorted(before + ["ck"]))
-        self.fails(3, "ids, but the model has a vocabulary of 260", "train", MODEL.replace("VOCABULARY", "260"), "--data", self.text,
+        self.fails(3, "expected 0 to 259 for a vocabulary of 260", "train", MODEL.replace("VOCABULARY", "260"), "--data", self.text,
                    "--tokenizer", tokenizer, *STEPS)
+
+    # As the one for images of Gemma 3.
+    def test_a_tokenizer_may_have_an_id_that_the_model_lacks(self):
+        with open(os.path.join(FILES, "tokenizer.json"), encoding="utf-8") as file:
+            object = json.load(file)
+        last = 1 + max(*object["model"]["vocab"].values(), *(token["id"] for token in object["added_tokens"]))
+        object["added_tokens"].append(dict(object["added_tokens"][0], id=last, content="<image>"))
+        larger = self.path("tok.json")
+        with open(larger, "w", encoding="utf-8") as file:
+            json.dump(object, file)
+        digests = [self.train(MODEL.replace("VOCABULARY", str(last)), "--data", self.text, "--tokenizer", tokenizer, *STEPS, "--checkpoint",
+                              self.path(name))[1]["digest"] for tokenizer, name in ((FILES, "a"), (larger, "b"))]
+        self.assertEqual(digests[0], digests[1])
+        done = run("generate", self.path("b"), "--tokens", 2, "--prompt", "It was")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.fails(3, f"prompt 2: the tokenizer makes token {last}, the model has a vocabulary of {last}", "generate", self.path("b"), "--prompt",
+                   "It", "<image>")
 
     def test_each_held_out_target_has_the_same_weight(self):
         samples = self.path("a.jsonl")

@@ -197,6 +197,29 @@ TEST(ChatTemplate, AnswersAreRefusedIfAMessageChangesEarlierText) {
   EXPECT_EQ(chat.render_answers(std::span(messages).first(2), {}).take().answers.size(), 1u);
 }
 
+// An empty reasoning is put before the last answer only.
+TEST(ChatTemplate, AnswersBeforeTheLastOneMayLackItsReasoning) {
+  const auto chat = ChatTemplate::parse(read("qwen3.jinja")).take();
+  const std::vector<ChatMessage> messages = {{"user", "a weft"},
+                                             {"assistant", " weft b"},
+                                             {"user", "c"},
+                                             {"assistant", "d"},
+                                             {"user", "e"}};
+  for (const size_t count : {3u, 4u, 5u}) {
+    const auto rendered = chat.render_answers(std::span(messages).first(count), {});
+    ASSERT_TRUE(rendered.ok()) << rendered.status().text();
+    const RenderedChat& out = rendered.value();
+    EXPECT_EQ(out.text, chat.render(std::span(messages).first(count), {}, false).take());
+    std::vector<std::string> answers;
+    for (const auto& [begin, end] : out.answers)
+      answers.push_back(out.text.substr(begin, end - begin));
+    std::vector<std::string> expected = {" weft b<|im_end|>\n"};
+    if (count == 4) expected.push_back("<think>\n\n</think>\n\nd<|im_end|>\n");
+    if (count == 5) expected.push_back("d<|im_end|>\n");
+    EXPECT_EQ(answers, expected);
+  }
+}
+
 TEST(ChatTemplate, AConversationWithoutAnswersHasNone) {
   const auto chat = ChatTemplate::parse(read("smollm3.jinja")).take();
   const std::vector<ChatMessage> messages = {{"user", "a"}};

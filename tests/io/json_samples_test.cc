@@ -94,6 +94,33 @@ TEST(JsonSamples, OfATextAllTokensAreTargets) {
   check("Who is it?</s>", 2, ended);  // the end is not added again
 }
 
+TEST(JsonSamples, OtherKeysDescribeASample) {
+  const Directory directory;
+  const auto tokens_of = [&](const std::string& text) {
+    auto samples = open(directory, text, {.length = 100});
+    EXPECT_TRUE(fine(samples.status())) << text;
+    Row tokens(100), targets(100);
+    EXPECT_TRUE(fine(samples.value().read(0, tokens.data(), targets.data())));
+    tokens.insert(tokens.end(), targets.begin(), targets.end());
+    return tokens;
+  };
+  const auto has_no_effect = [&](std::string sample, const std::string& more) {
+    const Row expected = tokens_of(sample);
+    sample.insert(sample.rfind('}'), more);
+    EXPECT_EQ(tokens_of(sample), expected) << sample;
+  };
+  const std::string chat =
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]})";
+  has_no_effect(line("a", "b"), R"(, "id": 7, "score": 0.5, "tools": null, "text": null)");
+  has_no_effect(R"({"text": "a b"})", R"(, "meta": {"a": [[[[{"b": [1]}]]]]}, "prompt": "c")");
+  has_no_effect(chat, R"(, "prompt": "Hi", "tools": [])");
+  std::string parts = chat;
+  parts.replace(parts.find("\"Ho\"}"), 5,
+                R"([{"type": "text", "text": "H"}, {"type": "text", "text": "o"}], "name": null})");
+  EXPECT_EQ(tokens_of(parts), tokens_of(chat));
+  EXPECT_EQ(tokens_of("\xef\xbb\xbf" + chat), tokens_of(chat));
+}
+
 // The template of the tokenizer: <s>[user] ..</s>, and a line [assistant] ..</s>.
 TEST(JsonSamples, OnlyAnswersOfAConversationAreTargets) {
   const Directory directory;
@@ -218,8 +245,10 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
                                    "found none of them"});
   refused(good + R"({"text": 3})", {"line 2", "'text' expects a string, found 3"});
   refused(good + R"({"text": ""})", {"line 2", "'text' is empty"}, {.end = 2});
-  refused(R"({"text": "a", "prompt": "b"})", {"line 1", "unknown key 'prompt'"});
-  refused(R"({"prompt": "a", "completion": "b", "weight": 2})", {"line 1", "'weight'"});
+  refused(R"({"text": "a", "completion": "b"})", {"line 1", "has more than one of 'completion'"});
+  refused(R"({"prompt": "a", "completion": "b", "weight": 2})",
+          {"line 1", "'weight' is not supported"});
+  refused(R"({"text": "a", "tools": [{"name": "f"}]})", {"line 1", "'tools' is not supported"});
   refused(line("a", ""), {"line 1", "'completion' has no tokens"});
   refused(line("a", ""), {"line 1", "'completion' has no tokens"}, {.end = 2});
   refused(good, {"line 1", "the model has a vocabulary of 10"}, {.vocabulary = 10});
@@ -229,7 +258,11 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
   refused(R"({"messages": [{"role": "user", "content": "a"}]})", {"line 1", "has no answer"});
   refused(R"({"messages": [{"role": "user", "content": 3}]})",
           {"messages[0].'content' expects a string"});
-  refused(R"({"messages": [], "prompt": "a"})", {"line 1", "unknown key 'prompt'"});
+  refused(R"({"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]})",
+          {"messages[0].'tool_calls' is not supported"});
+  refused(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})",
+          {"messages[0].'content' has a part of type 'image'"});
+  refused(R"({"messages": [], "text": "a"})", {"line 1", "has more than one of"});
   refused(R"({"messages": "a"})", {"line 1", "'messages' expects an array, found string"});
   refused(R"({"messages": [{"role": "tool", "content": "a"}]})", {"line 1", "unknown role tool"});
   refused("", {"has 0 samples"});

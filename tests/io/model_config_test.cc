@@ -59,9 +59,23 @@ TEST_F(ModelConfig, RefusesWhatItWouldComputeDifferently) {
        "'layer_norm_epsilon' is 1e-06, expected 1e-05"},
       {"attn_pdrop", 0.5, Code::unsupported, "'embd_pdrop' is 0, expected 0.5"},
       {"tie_word_embeddings", "no", Code::data, "expected true or false"},
-      {"quantization_config", json::object(), Code::unsupported,
+      {"quantization_config",
+       {{"bits", 8}},
+       Code::unsupported,
        "field 'quantization_config' is not known, and may affect results"},
   });
+  config_["more"] = 1;
+  expect_refused({{"most", "x", Code::unsupported, "fields 'more', 'most' are not known, and"}});
+  config_.erase("more");
+  const std::string before = model();
+  for (const json& off : {json(), json(false), json::array(), json::object()}) {
+    config_["more"] = off;
+    EXPECT_EQ(model(), before);
+  }
+  config_ = {{"model_type", "gemma3"}, {"text_config", {{"model_type", "gemma3_text"}}}};
+  EXPECT_EQ(model(),
+            "'model_type' is 'gemma3', a model of more than text; save the part that 'text_config' "
+            "describes as a model of its own");
 }
 
 TEST_F(ModelConfig, RefusesWhatItWouldComputeDifferentlyOfLlama) {
