@@ -112,7 +112,7 @@ weft_status weft_tokenizer_parse(const char* json, size_t size, weft_tokenizer**
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(json, "json"));
     WEFT_TRY(require(out, "out"));
-    return make(parse_tokenizer({json, size}),
+    return make(parse_tokenizer({json, size}).within("tokenizer"),
                 Status(Code::not_found, "a tokenizer without a file has no chat template"), out);
   });
 }

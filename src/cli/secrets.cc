@@ -160,8 +160,18 @@ void wipe(std::string& text) {
   text.clear();
 }
 
+FileToRemove::FileToRemove(std::string path) : path_(std::move(path)) {
+  struct stat found {};
+  if (path_.empty() || lstat(path_.c_str(), &found) != 0) return;
+  device_ = found.st_dev;
+  inode_ = found.st_ino;
+}
+
 FileToRemove::~FileToRemove() {
-  if (!path_.empty()) unlink(path_.c_str());
+  struct stat found {};
+  if (!path_.empty() && lstat(path_.c_str(), &found) == 0 && found.st_dev == device_ &&
+      found.st_ino == inode_)
+    unlink(path_.c_str());
 }
 
 }  // namespace weft::cli

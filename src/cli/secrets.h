@@ -1,6 +1,8 @@
 // Files with secrets (keys and permissions to join a run): only their owner may read them.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <string>
 
@@ -24,16 +26,18 @@ Outcome write_secret(const std::string& path, const std::string& line, bool repl
 // Overwrites the characters, so that a secret is in memory only as long as necessary.
 void wipe(std::string& text);
 
-// Removes a file when the object is destroyed.
+// Removes a file when the object is destroyed, unless another process has replaced it.
 class FileToRemove {
  public:
-  explicit FileToRemove(std::string path) : path_(std::move(path)) {}
+  explicit FileToRemove(std::string path);
   ~FileToRemove();
   FileToRemove(const FileToRemove&) = delete;
   FileToRemove& operator=(const FileToRemove&) = delete;
 
  private:
   std::string path_;  // empty: none
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
 };
 
 }  // namespace weft::cli

@@ -169,7 +169,7 @@ TEST_F(TokenizerApi, MistakesAreNamed) {
   EXPECT_STREQ(err.text, "id 0 is -1, expected 0 or more");
   weft_tokenizer* none = nullptr;
   EXPECT_EQ(weft_tokenizer_parse("{}", 2, &none, &err), WEFT_EDATA);
-  EXPECT_STREQ(err.text, "has no 'model'");
+  EXPECT_STREQ(err.text, "tokenizer: has no 'model'");
   EXPECT_EQ(weft_tokenizer_open("/nonexistent", &none, &err), WEFT_ENOENT);
   EXPECT_EQ(weft_tokenizer_vocabulary(nullptr), 0);
 }

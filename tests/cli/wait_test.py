@@ -138,6 +138,15 @@ class Waiting(Case):
         self.fails(4, "rank 1 has not joined", *args)
         self.assertFalse(join.exists())
 
+    def test_a_join_file_that_another_run_has_replaced_is_kept(self):
+        join = pathlib.Path(self.path("join"))
+        args = ["train", TINY, *DRAWN, "--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--join-timeout", 600, "--join-file", join]
+        first, second = (self.start("waiting for 1 rank", *args) for _ in range(2))
+        for process, is_left in (first, True), (second, False):
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+            self.assertEqual(join.exists(), is_left)
+
     def test_ranks_whose_rank_0_is_killed_leave_no_socket(self):
         process = self.start("waiting for 1 rank", "train", TINY, *DRAWN, "--ranks", 3, "--external", 1, "--join-timeout", 600)
         ranks = [os.pidfd_open(pid) for pid in children(process.pid)]
