@@ -1367,9 +1367,9 @@ WEFT_API weft_status weft_generator_remove(weft_generator *generator, uint64_t s
 
 /**
  * Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of
- * weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. A token depends only on the
- * weights, its sequence and the configuration of the sequence, not on other sequences, ranks and threads. WEFT_EDATA: a logit is NaN, or
- * the largest one is not finite, and token->sequence has ended. Thread: owner. */
+ * weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. Sequences that are more than the rows
+ * of a step get them in turn. A token depends only on the weights, its sequence and the configuration of the sequence, not on other
+ * sequences, ranks and threads. WEFT_EDATA: a logit is NaN, or the largest one is not finite, and token->sequence has ended. Thread: owner. */
 WEFT_API weft_status weft_generator_poll(weft_generator *generator, weft_token *token, int64_t timeout_ns, weft_error *err);
 
 /* ---- checkpoints -------------------------------------------------------------------------------------------------------------- */

@@ -58,7 +58,7 @@ struct weft_generator {
                         .model->node(run.run->plan().model->outputs().front())
                         .one.out.shape.last()),
         free_(run.run->plan().config.data, static_cast<int32_t>(attention.attrs.dims[0])),
-        rows_(run.run->plan(), context_) {
+        rows_(run.run->plan(), context_, free_.size()) {
     // So that a failed allocation finds all sequences as they were before or after a token.
     sequences_.reserve(free_.size());
     made_.reserve(static_cast<size_t>(run.run->plan().config.micro_batch_size));
@@ -142,6 +142,7 @@ Status weft_generator::add(std::span<const int32_t> tokens, const weft_sequence_
   made->begun = tokens.size();
   made->id = next_++;
   made->weights = run_.weights_written;
+  made->turn = rows_.last_turn();
   const CachePlaces::Taken taken = free_.take(tokens, made->weights);
   made->place = taken.place;
   made->cached = taken.cached;

@@ -12,39 +12,66 @@ size_t replica_of(const Sequence& sequence) { return static_cast<size_t>(sequenc
 
 }  // namespace
 
-StepRows::StepRows(const Plan& plan, size_t context)
+StepRows::StepRows(const Plan& plan, size_t context, size_t sequences)
     : context_(context),
       full_(static_cast<size_t>(plan.config.micro_batch_size)),
       small_(static_cast<size_t>(plan.config.short_size)),
       micro_batches_(static_cast<size_t>(plan.first_micro_batch(Mode::infer, 1))),
       can_fill_(plan.mode(Mode::fill).present),
+      left_(static_cast<size_t>(plan.config.data)),
       chosen_(static_cast<size_t>(plan.config.data)) {
+  shares_.reserve(sequences);
+  by_turn_.reserve(sequences);
   for (std::vector<Row>& rows : chosen_) rows.reserve(full_ * micro_batches_);
   rows_.reserve(chosen_.size() * full_ * micro_batches_);
 }
 
-// Adds rows of the sequence, as far as its replica has fewer than `most`.
-void StepRows::add_rows(Sequence& sequence, size_t count, size_t most) {
+// How many tokens of the sequence the rows may have.
+size_t StepRows::wanted(const Sequence& sequence, Tokens tokens) {
+  const size_t waiting = sequence.waiting();
+  if (tokens == Tokens::all) return waiting;
+  if (tokens == Tokens::next) return waiting == 1 ? 1 : 0;
+  return waiting > 0 ? waiting - 1 : 0;
+}
+
+// As many rows as its replica has left. False: it has none.
+bool StepRows::give(Share& share, size_t count) {
+  size_t& left = left_[replica_of(*share.sequence)];
+  count = std::min(count, left);
+  left -= count;
+  share.rows += count;
+  return count > 0;
+}
+
+void StepRows::add_rows(const Share& share) {
+  Sequence& sequence = *share.sequence;
   std::vector<Row>& rows = chosen_[replica_of(sequence)];
-  count = std::min(count, most - rows.size());
-  for (size_t i = 0; i < count; ++i, ++sequence.cached)
+  for (size_t i = 0; i < share.rows; ++i, ++sequence.cached)
     rows.push_back({.token = sequence.tokens[sequence.cached],
                     .position = static_cast<int32_t>(sequence.cached),
                     .place = sequence.place.number});
-  if (count > 0 && sequence.waiting() == 0) rows.back().sequence = sequence.id;
+  if (share.rows > 0 && sequence.waiting() == 0) rows.back().sequence = sequence.id;
 }
 
-// Adds rows of the sequences that wait for one token.
-void StepRows::choose_next(const Sequences& sequences, size_t most) {
-  for (const auto& sequence : sequences)
-    if (sequence->waiting() == 1) add_rows(*sequence, 1, most);
-}
-
-// Adds parts of beginnings, without the last `left` tokens of each.
-void StepRows::choose_beginnings(const Sequences& sequences, size_t most, size_t left) {
-  for (const auto& sequence : sequences)
-    if (sequence->waiting() > std::max<size_t>(left, 1))
-      add_rows(*sequence, sequence->waiting() - left, most);
+// Chooses at most `most` rows of each replica. Each sequence gets one in turn. Beginnings get the
+// rows that are left, that of the oldest sequence first.
+void StepRows::choose_rows(const Sequences& sequences, size_t most, Tokens tokens) {
+  shares_.clear();
+  for (const bool next : {true, false})
+    for (const auto& sequence : sequences)
+      if ((sequence->waiting() == 1) == next && wanted(*sequence, tokens) > 0)
+        shares_.push_back({sequence.get(), wanted(*sequence, tokens), 0});
+  by_turn_.clear();
+  for (Share& share : shares_) by_turn_.push_back(&share);
+  std::sort(by_turn_.begin(), by_turn_.end(),
+            [](const Share* a, const Share* b) { return a->sequence->turn < b->sequence->turn; });
+  left_.assign(chosen_.size(), most);
+  for (Share* share : by_turn_)
+    if (give(*share, 1)) share->sequence->turn = last_turn();
+  for (Share& share : shares_) {
+    give(share, share.wanted - share.rows);
+    add_rows(share);
+  }
 }
 
 // How often each group can have a micro-batch in the step that begins: until the last sequence
@@ -73,8 +100,10 @@ void StepRows::choose(const Sequences& sequences) {
       can_fill_ && next < sequences.size() &&
       rounded_up(*std::max_element(waiting.begin(), waiting.end()), small_ ? small_ : full_) > few;
   fill_ = apart && !(fill_ && next > 0);
-  if (!fill_) choose_next(sequences, full_ * micro_batches_);
-  if (fill_ || !apart) choose_beginnings(sequences, full_ * micro_batches_, fill_ ? 1 : 0);
+  choose_rows(sequences, full_ * micro_batches_,
+              fill_   ? Tokens::but_last
+              : apart ? Tokens::next
+                      : Tokens::all);
   join_replicas(sequences);
 }
 
@@ -109,15 +138,12 @@ void StepRows::join_replicas(const Sequences& sequences) {
 }
 
 void StepRows::choose_more(const Sequences& sequences) {
-  while (rows_.size() < step_rows_) {
-    std::vector<Row>& rows = chosen_.front();
-    rows.clear();
-    choose_next(sequences, small_);
-    if (!can_fill_) choose_beginnings(sequences, small_, 0);
-    if (rows.empty()) return;
-    rows.resize(small_);
-    rows_.insert(rows_.end(), rows.begin(), rows.end());
-  }
+  if (rows_.size() == step_rows_) return;
+  std::vector<Row>& rows = chosen_.front();
+  rows.clear();
+  choose_rows(sequences, step_rows_ - rows_.size(), can_fill_ ? Tokens::next : Tokens::all);
+  rows_.insert(rows_.end(), rows.begin(), rows.end());
+  rows_.resize(rounded_up(rows_.size(), small_));
 }
 
 void StepRows::give_back(const Sequences& sequences) const {

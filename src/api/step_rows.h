@@ -7,6 +7,9 @@
 // step has several rounds of them: the next tokens of a group are chosen when its logits have
 // arrived, while other ranks compute those of other groups.
 //
+// If a step has fewer rows than sequences wait, the sequences get rows in turn, next tokens and
+// beginnings alike, so that each of them advances.
+//
 // Replicas have caches of their own. Each sequence belongs to one, and its rows are in
 // micro-batches of that replica.
 #pragma once
@@ -29,6 +32,7 @@ struct Sequence {
   size_t begun;       // number of tokens at the start
   size_t cached = 0;  // tokens
   uint64_t weights;   // weft_run::weights_written when it joined
+  uint64_t turn;      // StepRows::last_turn() when it joined or got a row in turn
   size_t waiting() const { return tokens.size() - cached; }
 };
 using Sequences = std::vector<std::unique_ptr<Sequence>>;
@@ -41,13 +45,16 @@ struct Row {
 
 class StepRows {
  public:
-  // `context`: positions of a sequence in the cache.
-  StepRows(const Plan& plan, size_t context);
+  // `context`: positions of a sequence in the cache, which has places for so many sequences.
+  StepRows(const Plan& plan, size_t context, size_t sequences);
+
+  // A turn after all others. The sequence with the first turn gets the next row.
+  uint64_t last_turn() { return ++turns_; }
 
   // The rows with which the next step begins, and their number at its end. Chosen tokens count as
   // cached.
   void choose(const Sequences& sequences);
-  // More rows of the step, a micro-batch of them at a time, if sequences wait for them.
+  // More rows of the step, whole micro-batches of them, if sequences wait for them.
   void choose_more(const Sequences& sequences);
   // The rest of the step is padding.
   void pad() { rows_.resize(step_rows_); }
@@ -61,18 +68,31 @@ class StepRows {
   size_t per_micro_batch() const { return small_only_ ? small_ : full_; }
 
  private:
-  void add_rows(Sequence& sequence, size_t count, size_t most);
-  void choose_next(const Sequences& sequences, size_t most);
-  void choose_beginnings(const Sequences& sequences, size_t most, size_t left);
+  // Of sequences: all that wait, only those of sequences that wait for one, or all but the last
+  // one.
+  enum class Tokens { all, next, but_last };
+  // What a sequence gets of the rows that are being chosen.
+  struct Share {
+    Sequence* sequence;
+    size_t wanted, rows;
+  };
+  static size_t wanted(const Sequence& sequence, Tokens tokens);
+  bool give(Share& share, size_t count);
+  void add_rows(const Share& share);
+  void choose_rows(const Sequences& sequences, size_t most, Tokens tokens);
   void join_replicas(const Sequences& sequences);
   size_t rounds(const Sequences& sequences, size_t groups) const;
 
   const size_t context_;
   const size_t full_, small_, micro_batches_;  // rows of micro-batches, and those of a replica
   const bool can_fill_;                        // the run makes steps without logits
-  std::vector<std::vector<Row>> chosen_;       // per replica
-  std::vector<Row> rows_;                      // of the step, as far as they are chosen
-  bool fill_ = false;                          // see fills(); until choose(): of the step before
+  uint64_t turns_ = 0;
+  std::vector<Share> shares_;
+  std::vector<Share*> by_turn_;
+  std::vector<size_t> left_;              // rows per replica that no share has
+  std::vector<std::vector<Row>> chosen_;  // per replica
+  std::vector<Row> rows_;                 // of the step, as far as they are chosen
+  bool fill_ = false;                     // see fills(); until choose(): of the step before
   bool small_only_ = false;
   size_t step_rows_ = 0;
 };

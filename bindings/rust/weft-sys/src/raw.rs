@@ -1511,7 +1511,7 @@ extern "C" {
     pub fn weft_generator_add(generator: *mut weft_generator, tokens: *const i32, n_tokens: usize, config: *const weft_sequence_config, sequence: *mut u64, err: *mut weft_error) -> weft_status;
     /// Ends a sequence; its tokens that have not been polled are dropped. WEFT_ENOENT: it has ended, and no token was left. Thread: owner.
     pub fn weft_generator_remove(generator: *mut weft_generator, sequence: u64, err: *mut weft_error) -> weft_status;
-    /// Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. A token depends only on the weights, its sequence and the configuration of the sequence, not on other sequences, ranks and threads. WEFT_EDATA: a logit is NaN, or the largest one is not finite, and token->sequence has ended. Thread: owner.
+    /// Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. Sequences that are more than the rows of a step get them in turn. A token depends only on the weights, its sequence and the configuration of the sequence, not on other sequences, ranks and threads. WEFT_EDATA: a logit is NaN, or the largest one is not finite, and token->sequence has ended. Thread: owner.
     pub fn weft_generator_poll(generator: *mut weft_generator, token: *mut weft_token, timeout_ns: i64, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_save_config_init(config: *mut weft_save_config, size: usize);
