@@ -153,16 +153,24 @@ class Ops(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "the Generator is closed"):
                 call()
 
-    def test_a_sequence_whose_logits_are_not_numbers_ends(self):
+    def test_a_sequence_whose_logits_are_not_numbers_ends_alone(self):
         model = weft.Model.decoder("gpt-nano:blocks=1,width=32,heads=2,context=20", sequences=2)
         plan = model.plan(micro_batches=1, micro_batch_size=8, short_size=2, step_kinds=weft.StepKinds.FORWARD)
         with plan.run() as run:
-            run.write("ln_f.weight", np.full(32, np.nan, "f4"))
+            positions = run.read("wpe.weight")
+            positions[5] = np.nan
+            run.write("wpe.weight", positions)
             with weft.Generator(run) as generator:
-                sequence = generator.add([1, 2, 3])
-                with self.assertRaisesRegex(weft.DataError, f"sequence {sequence} is not finite"):
-                    generator.poll(60)
+                first, second = generator.add([1, 2], limit=3), generator.add([1, 2, 3, 4, 5, 6], limit=3)
+                seen = []
+                with self.assertRaisesRegex(weft.DataError, f"sequence {second} is not finite") as caught:
+                    for token in generator.tokens(2):
+                        seen.append(token.sequence)
+                self.assertEqual(caught.exception.sequence, second)
+                seen += [token.sequence for token in generator.tokens(1)]
+                self.assertEqual(seen, [first] * 3)
                 self.assertIsNone(generator.poll(60))
+        self.assertIsNone(weft.DataError("of a file").sequence)
 
     def test_an_axis_that_does_not_exist_is_refused(self):
         model = weft.Model()

@@ -81,8 +81,9 @@ class InputOutputError(Error, OSError):
 
 
 class DataError(Error, ValueError):
-    """The content of a file, or of an input, is wrong."""
+    """The content of a file, or of an input, is wrong, or a logit of a generator is not finite."""
     status = StatusCode.EDATA
+    sequence: Optional[int] = None   # the sequence that has ended, if poll() of a generator raised it; the others continue
 
 
 CLASSES: Dict[int, Type[Error]] = {

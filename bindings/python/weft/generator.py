@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 from . import _raw
 from ._core import SECOND, Config, Object, check, exact, new, result
 from ._types import Token
-from .errors import Error
+from .errors import DataError, Error
 from .events import SLICE
 
 if TYPE_CHECKING:
@@ -44,18 +44,21 @@ class Generator(Object):
             check(_raw.weft_generator_remove, self._ptr, sequence)
 
     def poll(self, timeout: float = 0) -> Optional[Token]:
-        """The next token, or None if the time, in seconds, has passed or there is no sequence. DataError: a logit of a sequence, which the text
-        names, is NaN, or the largest one is not finite; this sequence has ended."""
+        """The next token, or None if the time, in seconds, has passed or there is no sequence. DataError: a logit of a sequence is NaN,
+        or the largest one is not finite. The attribute `sequence` of the exception is this sequence, which has ended; the others continue."""
         end = time.monotonic() + timeout
         while True:
             begin = time.monotonic()
             wait = min(max(end - begin, 0), SLICE)
             with self._lock:
                 if self._token.token == NONE:   # KeyboardInterrupt often follows the call at once; the token is then for the next poll()
+                    self._token.sequence = 0
                     try:
                         check(_raw.weft_generator_poll, self._ptr, ctypes.byref(self._token), round(wait * SECOND))
-                    except Error:
-                        self._token.token = NONE   # it has the sequence that has ended
+                    except Error as failure:
+                        self._token.token = NONE
+                        if isinstance(failure, DataError):
+                            failure.sequence = self._token.sequence or None
                         raise
                 if self._token.token != NONE:
                     token: Token = result(self._token)
@@ -66,7 +69,7 @@ class Generator(Object):
                 return None
 
     def tokens(self, left: int) -> Iterator[Token]:
-        """The tokens of the sequences until `left` of them have ended, or none is left."""
+        """The tokens of the sequences until `left` of them have ended, or none is left. After an exception of poll(), another call continues."""
         while left > 0:
             token = self.poll(FOREVER)
             if token is None:

@@ -74,16 +74,22 @@ impl Status {
 pub struct Error {
     status: Status,
     text: String,
+    sequence: Option<u64>,
 }
 
 impl Error {
     pub(crate) fn new(status: Status, text: impl Into<String>) -> Error {
-        Error { status, text: text.into() }
+        Error { status, text: text.into(), sequence: None }
     }
 
     /// A failure of a call that has no text.
     pub(crate) fn of_status(status: sys::weft_status) -> Error {
         Error::new(Status::from_raw(status), unsafe { text_of(sys::weft_status_text(status)) })
+    }
+
+    /// The same, of a sequence of a generator; 0: of none.
+    pub(crate) fn of_sequence(self, sequence: u64) -> Error {
+        Error { sequence: (sequence != 0).then_some(sequence), ..self }
     }
 
     /// The kind of the failure.
@@ -94,6 +100,12 @@ impl Error {
     /// The description, as the library wrote it.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The sequence that has ended with this failure of [`Generator::poll`](crate::Generator::poll), as [`Generator::add`](crate::Generator::add)
+    /// returned it. The others continue. `None`: it is not the failure of one sequence.
+    pub fn sequence(&self) -> Option<u64> {
+        self.sequence
     }
 }
 

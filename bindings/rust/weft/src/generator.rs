@@ -179,11 +179,15 @@ impl<R: Exclusive> Generator<R> {
     }
 
     /// Waits for the next token. `None`: the time has passed, or the generator has no sequence. Without `timeout` there is no limit.
+    ///
+    /// A failure with [`Status::Data`](crate::Status::Data) and a sequence ([`Error::sequence`](crate::Error::sequence)) ends this sequence only: a
+    /// logit is NaN, or the largest one is not finite.
     pub fn poll(&mut self, timeout: Option<Duration>) -> Result<Option<Token>> {
         let timeout = timeout.map_or(-1, nanoseconds);
         let mut token: sys::weft_token = unsafe { std::mem::zeroed() };
         token.size = std::mem::size_of::<sys::weft_token>() as u32;
-        let found = attempt(|err| unsafe { sys::weft_generator_poll(self.handle.0.as_ptr(), &mut token, timeout, err) })?;
+        let polled = attempt(|err| unsafe { sys::weft_generator_poll(self.handle.0.as_ptr(), &mut token, timeout, err) });
+        let found = polled.map_err(|error| error.of_sequence(token.sequence))?;
         let end = match token.end {
             sys::WEFT_SEQUENCE_CONTINUES => SequenceEnd::Continues,
             sys::WEFT_SEQUENCE_LIMIT => SequenceEnd::Limit,

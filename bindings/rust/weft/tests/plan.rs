@@ -252,6 +252,32 @@ fn a_decoder_continues_sequences() -> weft::Result<()> {
     Ok(())
 }
 
+// Only the second sequence has the position that is not finite.
+#[test]
+fn a_sequence_whose_logits_are_not_finite_ends_alone() -> weft::Result<()> {
+    let mut decoder = Preset::decoder("gpt-nano:blocks=1,width=8,heads=2,context=8", 2, 0, false)?;
+    let plan = Plan::builder().micro_batches(1).step_kinds([weft::StepKind::Forward]).build(&mut decoder.model)?;
+    let mut run = Run::start(&plan)?;
+    let mut positions = run.read("wpe.weight", Part::Value)?;
+    positions.as_mut_slice::<f32>()?[5 * 8..6 * 8].fill(f32::NAN);
+    run.write("wpe.weight", Part::Value, &positions)?;
+    let mut generator = weft::Generator::new(&mut run)?;
+    let config = weft::SequenceConfig { limit: 3, ..Default::default() };
+    let first = generator.add(&[1, 2], &config)?;
+    let second = generator.add(&[1, 2, 3, 4, 5, 6], &config)?;
+    let (mut tokens, mut failed) = (Vec::new(), Vec::new());
+    loop {
+        match generator.poll(None) {
+            Ok(Some(token)) => tokens.push(token.sequence),
+            Ok(None) => break,
+            Err(error) => failed.push((error.status(), error.sequence())),
+        }
+    }
+    assert_eq!((tokens, failed), (vec![first; 3], vec![(Status::Data, Some(second))]));
+    assert_eq!(generator.add(&[], &config).unwrap_err().sequence(), None);
+    Ok(())
+}
+
 #[test]
 fn a_generator_can_own_its_run() -> weft::Result<()> {
     let mut decoder = Preset::decoder("gpt-nano:blocks=1,width=8,heads=2,context=8", 1, 0, false)?;
