@@ -196,6 +196,46 @@ class Exceptions(ProcessTest):
         self.assertEqual(len(Where.threads), 1)
         self.assertNotIn(threading.get_ident(), Where.threads)   # where Python raises KeyboardInterrupt
 
+    def test_an_op_cannot_use_objects_whose_calls_may_wait_for_it(self):
+        self.passes("""
+import weft
+from test_ops import Square, plan_with
+from support import sine, small_plan
+uses = {
+    "digest": lambda: run.digest(), "read": lambda: run.read("in.weight"), "train": lambda: run.train(*sine()),
+    "submit": lambda: run.submit(*sine()), "poll": lambda: run.poll(), "fileno": lambda: run.fileno(), "failure": lambda: run.failure,
+    "close": lambda: run.close(), "generator": lambda: weft.Generator(run), "start": lambda: small_plan().run(), "open": lambda: weft.Checkpoint("file"),
+}
+refused = set()
+class Uses(Square):
+    def forward(self, call):
+        super().forward(call)
+        for name, use in uses.items():
+            try:
+                use()
+            except weft.StateError as error:
+                assert "cannot be used in an op" in str(error), error
+                refused.add(name)
+for threads in (0, 2):
+    with plan_with(Uses()).run(threads=threads) as run:
+        run.train(*sine())
+        run.submit(*sine())
+        assert list(run.events())[-1].kind == weft.EventKind.DONE
+        run.digest()
+    assert refused == set(uses), refused ^ set(uses)
+    refused.clear()
+class Fails(Square):
+    def forward(self, call):
+        run.digest()
+with plan_with(Fails()).run() as run:
+    try:
+        run.train(*sine())
+    except weft.CallbackError as error:
+        assert isinstance(error.__cause__, weft.StateError)
+    else:
+        raise AssertionError
+""")
+
     def test_an_op_that_exits(self):
         class Exits(Square):
             def forward(self, call):

@@ -10,7 +10,7 @@ from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional
 
 from . import _raw
 from ._types import CHOICES, CONVERSIONS
-from .errors import InvalidError, error_of
+from .errors import InvalidError, StateError, error_of
 
 SECOND = 1e9   # in nanoseconds, the unit of the C API
 
@@ -71,6 +71,22 @@ def free_left() -> None:
     while LEFT and threading.get_ident() not in CALLBACKS:
         with contextlib.suppress(IndexError):   # another thread was faster
             LEFT.popleft()()
+
+
+class CallLock:
+    """An attribute: a lock that calls of an object hold. In a callback it is a StateError, as the call that holds the lock may wait for the end of
+    the callback. The value is the lock itself, as KeyboardInterrupt could come between its acquisition and the return from a method in Python."""
+
+    def __set_name__(self, _: Any, name: str) -> None:
+        self.name = name
+
+    def __set__(self, instance: Any, lock: Any) -> None:
+        instance.__dict__[self.name] = lock
+
+    def __get__(self, instance: Any, _: Any) -> Any:
+        if threading.get_ident() in CALLBACKS:
+            raise StateError(f"a {type(instance).__name__} cannot be used in an op or a log function")
+        return instance.__dict__[self.name]
 
 
 class Handle:

@@ -4,7 +4,7 @@ import threading
 from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Tuple
 
 from . import _raw
-from ._core import Config, Object, check, encode, filled, new
+from ._core import CallLock, Config, Object, check, encode, filled, new
 from ._types import CheckpointInfo, ExportOptions
 from .arrays import shape_of
 from .plan import Path
@@ -22,9 +22,12 @@ class Tensor(NamedTuple):
 class Checkpoint(Object):
     """A checkpoint, a safetensors file, or the latest checkpoint of a directory. Calls from several threads are made one after another."""
 
+    _lock = CallLock()
+
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
-        super().__init__(new(_raw.weft_checkpoint_open, encode(path)), _raw.weft_checkpoint_free, lock=self._lock)
+        with self._lock:
+            super().__init__(new(_raw.weft_checkpoint_open, encode(path)), _raw.weft_checkpoint_free, lock=self._lock)
         self.info: CheckpointInfo = filled(_raw.weft_checkpoint_info, _raw.weft_checkpoint_describe, self._ptr)
         self._numbers: Dict[str, int] = {}
         self.tensors: Dict[str, Tensor] = {}

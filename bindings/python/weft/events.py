@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import numpy as np
 
 from . import _raw
-from ._core import CALLBACKS, SECOND, Config, Object, check, result
+from ._core import CALLBACKS, SECOND, CallLock, Config, Object, check, result
 from ._types import Event, EventKind, Failure, LogLevel, RunFlags
 from .arrays import tensor_view
 from .errors import error_of
@@ -44,6 +44,8 @@ def _logging(log: Callable[[LogLevel, str], None]) -> Callable[[int, bytes, Any]
 
 class Polled(Object):
     """A run or a service. Calls from several threads are made one after another."""
+
+    _lock = CallLock()
 
     def __init__(self, function: Any, *arguments: Any, keeps: Any) -> None:
         """`function` creates the object; `keeps` is what it uses."""

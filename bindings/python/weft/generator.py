@@ -5,7 +5,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from . import _raw
-from ._core import SECOND, Config, Object, check, exact, new, result
+from ._core import SECOND, CallLock, Config, Object, check, exact, new, result
 from ._types import Token
 from .errors import DataError, Error
 from .events import SLICE
@@ -20,6 +20,8 @@ NONE = -1   # no token
 class Generator(Object):
     """Continues sequences with a run whose model is of Model.decoder. Until it is closed, no other call uses the run. Sequences may join and leave
     between tokens."""
+
+    _lock = CallLock()   # of the run
 
     def __init__(self, run: "Run") -> None:
         self._lock = run._lock

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Deque, Dict, Ite
 import numpy as np
 
 from . import _raw, timeline
-from ._core import Config, Object, check, choice, encode, result
+from ._core import CallLock, Config, Object, check, choice, encode, result
 from ._types import Event, EventKind, Load, Part, RunOptions, SaveFlags, SaveOptions, StepMode
 from .arrays import Wrapped, as_array, dtype_code, tensor_view
 from .checkpoint import Checkpoint
@@ -67,8 +67,10 @@ class Run(Polled):
     model has ops of the program, so that ^C does not end an op.
 
     Calls from several threads are made one after another; submit(), poll() and close() do not wait for the end of a step. The option `log` is
-    a function that gets the level and the text of log lines.
+    a function that gets the level and the text of log lines. Ops and this function cannot use runs, generators and checkpoints: StateError.
     """
+
+    _calls = CallLock()
 
     def __init__(self, plan: Plan, mesh: Optional[Mesh] = None, processes: bool = False, wait: bool = True, **options: "Unpack[RunOptions]") -> None:
         """`wait=False` returns before the ranks of `mesh` have joined; events tell the progress, and steps are possible after STARTED."""
