@@ -32,25 +32,17 @@ func weft_go_shape(call *C.weft_op_call) C.int32_t {
 
 //export weft_go_forward
 func weft_go_forward(call *C.weft_op_call) C.int32_t {
-	return opOf(call).run(call, func(o *op) error { return o.Forward(fromCall(call)) })
+	return opOf(call).run(call, func(o *op) error { return o.lend(call, o.Forward) })
 }
 
 //export weft_go_backward
 func weft_go_backward(call *C.weft_op_call) C.int32_t {
-	return opOf(call).run(call, func(o *op) error {
-		operands := fromCall(call)
-		operands.GradInputs = views(call.grad_inputs, call.n_inputs)
-		return o.Backward(operands)
-	})
+	return opOf(call).run(call, func(o *op) error { return o.lend(call, o.Backward) })
 }
 
 //export weft_go_backward_params
 func weft_go_backward_params(call *C.weft_op_call) C.int32_t {
-	return opOf(call).run(call, func(o *op) error {
-		operands := fromCall(call)
-		operands.GradParams = views(call.grad_params, call.n_params)
-		return o.BackwardParams(operands)
-	})
+	return opOf(call).run(call, func(o *op) error { return o.lend(call, o.BackwardParams) })
 }
 
 //export weft_go_destroy
@@ -93,28 +85,41 @@ func (o *op) contain(function func(o *op) error) (err error) {
 	return err
 }
 
+// lend calls a function with the operands of a call. Afterwards they have no elements, as the memory belongs to the run.
+func (o *op) lend(call *C.weft_op_call, function func(*OpCall) error) error {
+	var lent []*Tensor
+	view := func(from *C.weft_view) *Tensor {
+		t := &Tensor{desc: fromDesc(&from.desc), elements: from.data}
+		lent = append(lent, t)
+		return t
+	}
+	views := func(from *C.weft_view, n C.uint32_t) []*Tensor {
+		if from == nil {
+			return nil
+		}
+		out := make([]*Tensor, n)
+		all := unsafe.Slice(from, n)
+		for i := range all {
+			out[i] = view(&all[i])
+		}
+		return out
+	}
+	defer func() {
+		for _, t := range lent {
+			t.elements = nil
+		}
+	}()
+	return function(&OpCall{
+		Inputs: views(call.inputs, call.n_inputs), Params: views(call.params, call.n_params), Output: view(&call.output),
+		Stash: view(&call.stash), GradOutput: view(&call.grad_output), GradInputs: views(call.grad_inputs, call.n_inputs),
+		GradParams: views(call.grad_params, call.n_params), Training: call.training != 0, Seed: uint64(call.seed),
+	})
+}
+
 func descs(from *C.weft_view, n C.uint32_t) []Desc {
 	out := make([]Desc, n)
 	for i, view := range unsafe.Slice(from, n) {
 		out[i] = fromDesc(&view.desc)
 	}
 	return out
-}
-
-func view(from *C.weft_view) *Tensor { return &Tensor{desc: fromDesc(&from.desc), elements: from.data} }
-
-func views(from *C.weft_view, n C.uint32_t) []*Tensor {
-	out := make([]*Tensor, n)
-	all := unsafe.Slice(from, n)
-	for i := range all {
-		out[i] = view(&all[i])
-	}
-	return out
-}
-
-func fromCall(call *C.weft_op_call) *OpCall {
-	return &OpCall{
-		Inputs: views(call.inputs, call.n_inputs), Params: views(call.params, call.n_params), Output: view(&call.output),
-		Stash: view(&call.stash), GradOutput: view(&call.grad_output), Training: call.training != 0, Seed: uint64(call.seed),
-	}
 }

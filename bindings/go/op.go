@@ -60,7 +60,8 @@ type Op struct {
 	BackwardParamsReads OpReads // default: ReadsAll
 }
 
-// OpCall is the operands of one call of an op, valid until the function returns. A tensor that the call does not use has no elements.
+// OpCall is the operands of one call of an op, valid until the function returns. After that the tensors have no elements, and slices of their
+// elements must not be used: copy what the program keeps. A tensor that the call does not use has no elements.
 type OpCall struct {
 	Inputs, Params []*Tensor
 	Output         *Tensor   // written by Forward

@@ -163,6 +163,35 @@ func TestAnyTextOfAnErrorOfAnOpIsFound(t *testing.T) {
 	}
 }
 
+// The other elements are in memory of the run, which may be free.
+func TestOperandsHaveNoElementsAfterTheCall(t *testing.T) {
+	_, batch := sine(t)
+	var kept []*weft.OpCall
+	op := scaled(func() error { return nil })
+	keep := func(function func(call *weft.OpCall) error) func(call *weft.OpCall) error {
+		return func(call *weft.OpCall) error {
+			kept = append(kept, call)
+			return function(call)
+		}
+	}
+	op.Forward, op.Backward, op.BackwardParams = keep(op.Forward), keep(op.Backward), keep(op.BackwardParams)
+	run := start(t, withOp(t, &op), small, 0)
+	steps(t, run, batch, 1)
+	run.Close()
+	if len(kept) == 0 {
+		t.Error("the op has not been called")
+	}
+	for _, call := range kept {
+		tensors := append(append(append(append([]*weft.Tensor{call.Output, call.Stash, call.GradOutput}, call.Inputs...), call.Params...),
+			call.GradInputs...), call.GradParams...)
+		for _, tensor := range tensors {
+			if elements := tensor.Float32(); len(elements) != 0 {
+				t.Error("elements after the call:", len(elements))
+			}
+		}
+	}
+}
+
 func TestAPanicWithNilIsAFailure(t *testing.T) {
 	_, batch := sine(t)
 	op := scaled(func() error { panic(nil) })

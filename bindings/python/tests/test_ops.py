@@ -104,6 +104,38 @@ class Values(unittest.TestCase):
             run.evaluate(*sine())
         self.assertEqual(set(Looks.seen), {(False, True, False, np.dtype(np.float32))})
 
+    def test_arrays_that_are_kept_are_empty_after_the_call(self):
+        kept = []
+
+        class Keeps(Scaled):
+            def keep(self, call):
+                kept.extend(x for x in (*call.inputs, *call.params, call.output, call.stash, call.grad_output, *call.grad_inputs, *call.grad_params)
+                            if x is not None)
+
+            def forward(self, call):
+                super().forward(call)
+                self.keep(call)
+
+            def backward(self, call):
+                super().backward(call)
+                self.keep(call)
+
+            def backward_params(self, call):
+                self.keep(call)
+                super().backward_params(call)
+
+        model = weft.Model()
+        x, y = model.input("x", (1,)), model.input("y", (1,))
+        h = model.apply(Keeps(), x.linear(4, name="in"), params=[model.parameter("scale", (4,), "normal", 1.0)])
+        h.linear(1, name="out").mse(y)
+        with model.plan(micro_batches=4, micro_batch_size=16).run() as run:
+            run.train(*sine())
+        self.assertEqual(len(kept), 4 * (4 + 4 + 3))
+        for array in kept:
+            self.assertEqual((array.size, array.base), (0, None))
+            with self.assertRaises(IndexError):
+                array[0]
+
     def test_an_op_without_gradient(self):
         class Forward(weft.Op):
             def forward(self, call):

@@ -19,7 +19,8 @@ ShapeLike = Union[Shape, Sequence[int]]
 
 
 class OpCall:
-    """The operands of one call of an op, as NumPy arrays. They are valid until the method returns.
+    """The operands of one call of an op, as NumPy arrays. They are valid until the method returns. After that they are empty, as the memory belongs
+    to the run. Views of them, such as `call.output[1:]` or tensors of torch, must not be used then: copy what the program keeps.
 
     What a method writes: forward() `output` and `stash`, backward() each of `grad_inputs` that is not None, backward_params() each of
     `grad_params` that is not None. Gradients hold zeros before. A tensor that the op has not asked for is None.
@@ -29,18 +30,26 @@ class OpCall:
     """
 
     def __init__(self, call: Any, method: str) -> None:
+        self._lent: List[Any] = []
         self.training, self.seed = bool(call.training), int(call.seed)
-        self.inputs = [_array(call.inputs[i]) for i in range(call.n_inputs)]
-        self.params = [_array(call.params[i]) for i in range(call.n_params)]
-        self.output = _array(call.output, method == "forward")
-        self.stash = _array(call.stash, method == "forward")
-        self.grad_output = _array(call.grad_output)
-        self.grad_inputs = [_array(call.grad_inputs[i], True) for i in range(call.n_inputs)] if call.grad_inputs else []
-        self.grad_params = [_array(call.grad_params[i], True) for i in range(call.n_params)] if call.grad_params else []
+        self.inputs = [self._array(call.inputs[i]) for i in range(call.n_inputs)]
+        self.params = [self._array(call.params[i]) for i in range(call.n_params)]
+        self.output = self._array(call.output, method == "forward")
+        self.stash = self._array(call.stash, method == "forward")
+        self.grad_output = self._array(call.grad_output)
+        self.grad_inputs = [self._array(call.grad_inputs[i], True) for i in range(call.n_inputs)] if call.grad_inputs else []
+        self.grad_params = [self._array(call.grad_params[i], True) for i in range(call.n_params)] if call.grad_params else []
 
+    def _array(self, operand: Any, writable: bool = False) -> Any:
+        if not operand.data:
+            return None
+        self._lent.append(view(operand.data, operand.desc, writable))
+        return self._lent[-1]
 
-def _array(operand: Any, writable: bool = False) -> Any:
-    return view(operand.data, operand.desc, writable) if operand.data else None
+    def _end(self) -> None:
+        """Makes the arrays empty, which a program may have kept."""
+        for array in self._lent:
+            array.__setstate__((1, (0,), array.dtype, False, b""))
 
 
 class Op:
@@ -102,7 +111,7 @@ class Registered:
         self._set("shape", self._shape)
         for method in ("forward", "backward", "backward_params"):
             if getattr(type(op), method) is not getattr(Op, method):
-                self._set(method, lambda call, method=method: getattr(self.op, method)(OpCall(call, method)))
+                self._set(method, lambda call, method=method: self._operate(OpCall(call, method), method))
 
     def _set(self, field: str, method: Any) -> None:
         def function(address: int) -> int:
@@ -127,6 +136,12 @@ class Registered:
         made = getattr(_raw, "weft_op_" + field)(function)
         self.functions.append(made)
         setattr(self.struct, field, ctypes.cast(made, ctypes.c_void_p).value)
+
+    def _operate(self, call: OpCall, method: str) -> None:
+        try:
+            getattr(self.op, method)(call)
+        finally:
+            call._end()
 
     def _shape(self, call: Any) -> None:
         inputs, params = ([_shape_of(operands[i].desc) for i in range(count)] for operands, count in ((call.inputs, call.n_inputs), (call.params, call.n_params)))
