@@ -559,7 +559,7 @@ typedef struct weft_axis {
 /**
  * How a plan trains the parameters whose names match a pattern. The last group that matches a parameter determines how it is trained; groups
  * are not combined. A frozen parameter is not changed. It has no gradient, no optimizer state and no part in the norm; the backward
- * pass ends where nothing below is trained.
+ * pass ends where nothing below is trained. A parameter that the loss does not depend on is always frozen.
  */
 typedef struct weft_parameter_group {
   uint32_t size;                /**< the same in all groups of a configuration */

@@ -181,7 +181,31 @@ bool Model::has_gradient(const Node& made) const {
 
 void Model::set_training(std::span<const Training> of_whole) {
   for (Param& param : params_) param.training = of_whole[static_cast<size_t>(param.piece.whole)];
-  for (Node& node : nodes_) node.needs_grad = has_gradient(node);
+  const std::vector<bool> reached = nodes_below_loss();
+  for (size_t id = 0; id < nodes_.size(); ++id)
+    nodes_[id].needs_grad = (loss_ < 0 || reached[id]) && has_gradient(nodes_[id]);
+}
+
+std::vector<bool> Model::nodes_below_loss() const {
+  std::vector<bool> out(nodes_.size(), false);
+  if (loss_ >= 0) out[static_cast<size_t>(loss_)] = true;
+  for (size_t id = out.size(); id-- > 0;) {
+    const Node& n = nodes_[id];
+    if (!out[id] || n.is_input()) continue;
+    for (size_t i = 0; i < n.in.size(); ++i)
+      if (n.op->differentiable(static_cast<int>(i))) out[static_cast<size_t>(n.in[i])] = true;
+  }
+  return out;
+}
+
+std::vector<bool> Model::params_below_loss() const {
+  const std::vector<bool> nodes = nodes_below_loss();
+  std::vector<bool> out;
+  for (const Param& param : params_)
+    out.push_back(std::any_of(
+        param.uses.begin(), param.uses.end(),
+        [&nodes](const Param::Use& use) { return nodes[static_cast<size_t>(use.node)]; }));
+  return out;
 }
 
 std::vector<Training> Model::training() const {

@@ -39,7 +39,7 @@ Status check_sizes(const Inferred& made);  // of all its tensors
 
 // How a plan trains a parameter. Does not belong to the model that users build.
 struct Training {
-  bool frozen = false;                       // has no gradient and no update
+  bool frozen = false;  // has no gradient and no update: by a group, or the loss has none for it
   double rate_factor = 1, decay_factor = 1;  // of the learning rate, of the weight decay
 };
 
@@ -85,8 +85,10 @@ struct Node {
   bool batched = false;
   bool batched_stash = false;  // of an op of the caller: the stash grows with the samples
   bool wants_grad = false;     // inputs: the caller reads its gradient
-  bool needs_grad = false;     // a gradient flows into its output, if the loss depends on it
-  bool f32 = false;            // with precision bf16, too: see stored_as()
+  // A gradient flows into its output, if the loss depends on it; with the training of a plan, it
+  // does.
+  bool needs_grad = false;
+  bool f32 = false;   // with precision bf16, too: see stored_as()
   int32_t shard = 0;  // the shard of a model that is cut into shards. Does not affect arithmetic
   std::vector<AxisCut> cuts = {};  // of an input or a delivered output, ascending by dimension
   struct Use {
@@ -135,6 +137,10 @@ class Model {
   // Of each parameter of the unsharded model; pieces are trained like their wholes.
   void set_training(std::span<const Training> of_whole);
   std::vector<Training> training() const;
+  // Per node: whether the loss has a gradient for it, if one is needed; without a loss none has.
+  std::vector<bool> nodes_below_loss() const;
+  // Per parameter: whether the loss has a gradient for it in at least one use.
+  std::vector<bool> params_below_loss() const;
   // Nodes of the unsharded model; what computes or moves their pieces is like them.
   void set_f32(const std::vector<bool>& of_whole);
   std::vector<bool> f32() const;

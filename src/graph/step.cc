@@ -36,8 +36,7 @@ class Builder {
     for (size_t id = 0; id < n; ++id) forward(static_cast<NodeId>(id));
     if (graph_.mode == Mode::train) {
       pending_.resize(n);
-      reached_.resize(n);
-      if (model_.loss() >= 0) reached_[static_cast<size_t>(model_.loss())] = true;
+      reached_ = model_.nodes_below_loss();
       find_tilings();
       for (size_t id = n; id-- > 0;) backward(static_cast<NodeId>(id));
     }
@@ -135,7 +134,6 @@ class Builder {
     call.out = add_tensor(StepTensor::Role::grad, value, 0, value);
     const TensorId joined = call.out;
     graph_.calls.push_back(std::move(call));
-    reached_[static_cast<size_t>(value)] = true;
     fold(value, joined);
   }
 
@@ -145,9 +143,8 @@ class Builder {
     StepCall call{.kind = CallKind::input_grad, .node = id, .where = id};
     bool any = false;
     for (size_t i = 0; i < node.in.size(); ++i) {
-      const bool reaches = node.op->differentiable(static_cast<int>(i));
-      if (reaches) reached_[static_cast<size_t>(node.in[i])] = true;
-      const bool wanted = reaches && model_.node(node.in[i]).needs_grad;
+      const bool wanted =
+          node.op->differentiable(static_cast<int>(i)) && model_.node(node.in[i]).needs_grad;
       call.din.push_back(
           wanted ? add_tensor(StepTensor::Role::grad, node.in[i], static_cast<int32_t>(i), id)
                  : -1);
@@ -206,7 +203,7 @@ class Builder {
   std::vector<bool> needed_;
   std::vector<std::vector<TensorId>> stash_;  // per node
   std::vector<int32_t> pending_;              // per node: adds so far
-  std::vector<bool> reached_;  // per node: a gradient would reach it, if any were needed below
+  std::vector<bool> reached_;                 // per node: Model::nodes_below_loss()
   std::vector<std::vector<NodeId>> tilings_;
   std::vector<int32_t> tiling_of_;  // per node, -1: none
 };

@@ -1,5 +1,6 @@
 #include "plan/param_groups.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
@@ -43,15 +44,24 @@ Status check_gradients(const Model& model) {
   for (const NodeId input : model.inputs())
     if (model.node(input).wants_grad) return {};
   return Status(Code::invalid,
-                "the parameter groups freeze all parameters, and no gradient of an input is "
-                "wanted: there is nothing to train");
+                "the parameter groups freeze all parameters that the loss depends on, and no "
+                "gradient of an input is wanted: there is nothing to train");
+}
+
+// Weight decay and old moments would move a parameter without a gradient. Returns whether there is
+// one. A model without a loss is not trained.
+bool freeze_without_gradient(const Model& model, std::vector<Training>& training) {
+  if (model.loss() < 0) return false;
+  const std::vector<bool> has_gradient = model.params_below_loss();
+  for (size_t p = 0; p < training.size(); ++p)
+    if (!has_gradient[p]) training[p].frozen = true;
+  return std::find(has_gradient.begin(), has_gradient.end(), false) != has_gradient.end();
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const Model>> with_groups(const std::shared_ptr<const Model>& model,
                                                  std::span<const ParamGroup> groups, bool trains) {
-  if (groups.empty()) return model;
   std::vector<Training> training(model->params().size());
   for (const ParamGroup& group : groups) {
     WEFT_TRY(check_factors(group));
@@ -71,9 +81,10 @@ Result<std::shared_ptr<const Model>> with_groups(const std::shared_ptr<const Mod
                     "none of the ", training.size(), " parameters, from '",
                     model->params().front().name, "' to '", model->params().back().name, "'"));
   }
+  if (!freeze_without_gradient(*model, training) && groups.empty()) return model;
   auto out = std::make_shared<Model>(*model);
   out->set_training(training);
-  if (trains) WEFT_TRY(check_gradients(*out));
+  if (trains && !groups.empty()) WEFT_TRY(check_gradients(*out));
   return std::shared_ptr<const Model>(out);
 }
 

@@ -18,9 +18,10 @@ struct ParamGroup {
 // Whether the whole name matches.
 bool matches(std::string_view pattern, std::string_view name);
 
-// The model with these groups; the same model if there are none. The last group that matches a
-// parameter determines its training. `trains`: at least one parameter or input must have a
-// gradient.
+// The model as a plan with these groups trains it; the same model if there are none and the loss
+// has a gradient for each parameter. The last group that matches a parameter determines its
+// training. Parameters without a gradient are frozen. `trains`: the groups must leave one of a
+// parameter or an input.
 Result<std::shared_ptr<const Model>> with_groups(const std::shared_ptr<const Model>& model,
                                                  std::span<const ParamGroup> groups, bool trains);
 

@@ -37,8 +37,9 @@ void drop_frozen(const Model& model, std::vector<NodeTimes>& times) {
     return;
   for (size_t id = 0; id < times.size(); ++id) {
     const Node& node = model.nodes()[id];
-    if (std::none_of(node.in.begin(), node.in.end(),
-                     [&model](NodeId from) { return model.node(from).needs_grad; }))
+    if (!node.needs_grad || std::none_of(node.in.begin(), node.in.end(), [&model](NodeId from) {
+          return model.node(from).needs_grad;
+        }))
       times[id].input = 0;
     if (std::none_of(node.weights.begin(), node.weights.end(), has_gradient))
       times[id].weight = times[id].weight_together = 0;

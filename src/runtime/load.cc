@@ -55,23 +55,24 @@ Names names_of(const std::vector<TensorSpec>& tensors) {
   return out;
 }
 
-// A parameter that was frozen has no state. With zeros, its first updates would be too large.
+// A parameter that was not trained has no state. With zeros, its first updates would be too large.
 Status check_state(const Plan& plan, const Checkpoint& checkpoint) {
   const Names model = names_of(checkpoint.model()), optimizer = names_of(checkpoint.optimizer());
   for (ParamId p = 0; p < static_cast<ParamId>(plan.whole->params().size()); ++p)
     WEFT_TRY(each_state(plan, p, [&](Part, const std::string& name) {
       const std::string& param = plan.whole->param(p).name;
       if (optimizer.contains(name) || !model.contains(param)) return Status();
-      return Status(Code::invalid,
-                    cat(checkpoint.path(), ": parameter '", param, "' has no optimizer state, ",
-                        "because it was frozen; the plan trains it. Freeze it, or load only the ",
-                        "weights"));
+      return Status(
+          Code::invalid,
+          cat(checkpoint.path(), ": parameter '", param, "' has no optimizer state, ",
+              "because it was frozen, or the loss did not depend on it; the plan trains it. ",
+              "Freeze it, or load only the weights"));
     }));
   return {};
 }
 
-// The optimizer state without that of parameters that the plan freezes, and of moving averages,
-// for which earlier versions stored zeros.
+// The optimizer state without that of parameters that the plan freezes, and of moving averages and
+// parameters without a gradient, for which earlier versions stored zeros.
 std::vector<TensorSpec> state_to_load(const Plan& plan, const Checkpoint& checkpoint) {
   Names unused;
   for (const Param& param : plan.whole->params())

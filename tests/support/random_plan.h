@@ -92,13 +92,21 @@ inline void add_replicas(std::mt19937& rng, PlanConfig& config) {
 inline void add_groups(std::mt19937 rng, const Model& model, PlanConfig& config) {
   std::mt19937 own(static_cast<uint32_t>(rng()) + 1);
   if (own() % 4 > 0) return;
-  for (const Param& param : model.params())
-    if (own() % 2 == 0) config.groups.push_back({.pattern = param.name, .frozen = true});
   const auto& inputs = model.inputs();
-  const bool wants = std::any_of(inputs.begin(), inputs.end(),
-                                 [&](NodeId id) { return model.node(id).wants_grad; });
-  if (!wants && config.groups.size() == model.params().size() && !config.groups.empty())
-    config.groups.back().frozen = false;
+  bool trains = std::any_of(inputs.begin(), inputs.end(),
+                            [&](NodeId id) { return model.node(id).wants_grad; });
+  const std::vector<bool> has_gradient = model.params_below_loss();
+  const Param* last = nullptr;  // with a gradient
+  for (size_t p = 0; p < has_gradient.size(); ++p) {
+    const Param& param = model.params()[p];
+    if (own() % 2 == 0)
+      config.groups.push_back({.pattern = param.name, .frozen = true});
+    else
+      trains = trains || has_gradient[p];
+    if (has_gradient[p]) last = &param;
+  }
+  if (!trains && last) config.groups.push_back({.pattern = last->name});
+  if (!trains && !last) config.groups.clear();
   if (own() % 2 == 0) config.precision = "bf16";
   for (const Node& node : model.nodes())
     if (!node.is_input() && own() % 4 == 0 && config.precision == "bf16")

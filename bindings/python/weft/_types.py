@@ -284,7 +284,8 @@ class OptimizerOptions(TypedDict, total=False):
 class ParameterGroupOptions(TypedDict, total=False):
     """Options of weft_parameter_group. How a plan trains the parameters whose names match a pattern. The last group that matches a parameter
     determines how it is trained; groups are not combined. A frozen parameter is not changed. It has no gradient, no optimizer state and
-    no part in the norm; the backward pass ends where nothing below is trained.
+    no part in the norm; the backward pass ends where nothing below is trained. A parameter that the loss does not depend on is always
+    frozen.
     """
     frozen: int
     """1: the parameters are not trained. Default: 0."""

@@ -684,7 +684,7 @@ pub struct weft_axis {
     pub reserved: u32,
 }
 
-/// How a plan trains the parameters whose names match a pattern. The last group that matches a parameter determines how it is trained; groups are not combined. A frozen parameter is not changed. It has no gradient, no optimizer state and no part in the norm; the backward pass ends where nothing below is trained.
+/// How a plan trains the parameters whose names match a pattern. The last group that matches a parameter determines how it is trained; groups are not combined. A frozen parameter is not changed. It has no gradient, no optimizer state and no part in the norm; the backward pass ends where nothing below is trained. A parameter that the loss does not depend on is always frozen.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_parameter_group {
