@@ -865,7 +865,7 @@ WEFT_API const char *weft_mesh_join_endpoint(const weft_mesh *mesh);
  * ends on the other ranks as well. NULL is a no-op. Thread: any, and signal handlers.
  */
 WEFT_API void weft_mesh_cancel(weft_mesh *mesh);
-/** NULL is a no-op. Free the runs of the mesh first. Thread: owner. */
+/** NULL is a no-op. Ends a run of the mesh first; later calls on the run return WEFT_ESTATE, but weft_run_free works. Thread: owner. */
 WEFT_API void weft_mesh_free(weft_mesh *mesh);
 
 /** Writes a new secret key into `secret`, WEFT_KEY_SIZE bytes. Thread: any. */
@@ -1073,7 +1073,7 @@ WEFT_API void weft_run_config_init(weft_run_config *config, size_t size);
 
 /**
  * Allocates the planned memory and initializes the parameters. If `mesh` is NULL, this process hosts all ranks. Otherwise the call waits
- * until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh outlives the run and serves one run. `config` may be
+ * until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh serves one run, which ends with it. `config` may be
  * NULL. Owner: caller; free with weft_run_free. Thread: any.
  *
  * With WEFT_RUN_NOWAIT the call returns at once, and weft_run_poll delivers WEFT_EVENT_JOINED, _LEFT and _REFUSED, and then either
@@ -1349,10 +1349,10 @@ typedef struct weft_token {
 /**
  * Creates a generator of a run whose model is of weft_model_decoder. The run must be idle. With replicas, which divide the sequences, the
  * number of micro-batches of the plan has to be a multiple of theirs. Until the generator is freed, only the generator submits steps to the
- * run and polls it; others get WEFT_ESTATE. Owner: caller; free with weft_generator_free, before the run. Thread: owner of the run.
+ * run and polls it; others get WEFT_ESTATE. Owner: caller; free with weft_generator_free. Thread: owner of the run.
  */
 WEFT_API weft_status weft_generator_new(weft_run *run, weft_generator **out, weft_error *err);
-/** A step in progress ends first. NULL is a no-op. Thread: owner. */
+/** A step in progress ends first. NULL is a no-op. Works after weft_run_free, too; other calls then return WEFT_ESTATE. Thread: owner. */
 WEFT_API void weft_generator_free(weft_generator *generator);
 
 /**

@@ -52,7 +52,7 @@ Sampling sampling_of(const weft_sequence_config& c) {
 struct weft_generator {
  public:
   weft_generator(weft_run& run, const Node& attention)
-      : run_(run),
+      : run_(&run),
         context_(static_cast<size_t>(attention.attrs.dims[1])),
         vocabulary_(run.run->plan()
                         .model->node(run.run->plan().model->outputs().front())
@@ -62,12 +62,13 @@ struct weft_generator {
     // So that a failed allocation finds all sequences as they were before or after a token.
     sequences_.reserve(free_.size());
     made_.reserve(static_cast<size_t>(run.run->plan().config.micro_batch_size));
-    run_.generates = true;
+    run.user = &run_;
   }
 
   ~weft_generator() {
-    run_.generates = false;
-    run_.run->hold(false);
+    if (!run_) return;
+    run_->user = nullptr;
+    run_->run->hold(false);
     if (in_step_) {
       const size_t begin = rows_.chosen().size();
       rows_.pad();
@@ -75,7 +76,7 @@ struct weft_generator {
     }
     while (in_step_) {
       std::optional<weft_event> event;
-      if (guard(nullptr, [&] { event = poll_run(run_, -1); }) < 0 || !event) return;
+      if (guard(nullptr, [&] { event = poll_run(*run_, -1); }) < 0 || !event) return;
       in_step_ = event->kind != WEFT_EVENT_DONE && event->kind != WEFT_EVENT_ERROR;
     }
   }
@@ -84,7 +85,14 @@ struct weft_generator {
   Status remove(uint64_t id);
   Status poll(weft_token& token, int64_t timeout_ns, bool& found);
   // The descriptor of the run is readable if poll() need not wait for an event.
-  void show_ready() { run_.run->hold(!made_.empty() || (!in_step_ && !sequences_.empty())); }
+  void show_ready() {
+    if (run_) run_->run->hold(!made_.empty() || (!in_step_ && !sequences_.empty()));
+  }
+  Status require_run() const {
+    return run_ ? Status()
+                : Status(Code::state,
+                         "the run of the generator has ended: it or its mesh was freed");
+  }
 
  private:
   Sequences::iterator find(uint64_t id) {
@@ -107,7 +115,7 @@ struct weft_generator {
   Status take(const weft_event& event);
   void add_token(Sequence& sequence, std::span<float> logits);
 
-  weft_run& run_;
+  weft_run* run_;  // null: the run has ended
   const size_t context_;
   const int64_t vocabulary_;
   CachePlaces free_;
@@ -141,7 +149,7 @@ Status weft_generator::add(std::span<const int32_t> tokens, const weft_sequence_
   made->stops.assign(config.stops, config.stops + config.n_stops);
   made->begun = tokens.size();
   made->id = next_++;
-  made->weights = run_.weights_written;
+  made->weights = run_->weights_written;
   made->turn = rows_.last_turn();
   const CachePlaces::Taken taken = free_.take(tokens, made->weights);
   made->place = taken.place;
@@ -190,7 +198,7 @@ Status weft_generator::begin_step() {
       .fed = rows_.is_short() ? micro_batches_chosen() : 0,
       .short_all = rows_.is_short(),
   };
-  WEFT_TRY(submit_step(run_, inputs, rows_.fills() ? WEFT_FILL : WEFT_FORWARD, 0, feeding));
+  WEFT_TRY(submit_step(*run_, inputs, rows_.fills() ? WEFT_FILL : WEFT_FORWARD, 0, feeding));
   in_step_ = true;
   return {};
 }
@@ -209,7 +217,7 @@ void weft_generator::feed() {
 void weft_generator::feed_from(size_t begin) {
   if (rows_.chosen().size() == begin) return;
   write_rows(begin);
-  run_.run->feed(micro_batches_chosen());
+  run_->run->feed(micro_batches_chosen());
 }
 
 void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
@@ -284,7 +292,7 @@ Status weft_generator::poll(weft_token& token, int64_t timeout_ns, bool& found) 
     }
     const int64_t left =
         timeout_ns < 0 ? -1 : std::max<int64_t>(0, timeout_ns - (monotonic_ns() - begin));
-    const auto event = poll_run(run_, left);
+    const auto event = poll_run(*run_, left);
     if (!event) return {};
     WEFT_TRY(take(*event));
   }
@@ -319,6 +327,7 @@ weft_status weft_generator_add(weft_generator* generator, const int32_t* tokens,
                                weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(generator, "generator"));
+    WEFT_TRY(generator->require_run());
     if (n_tokens) WEFT_TRY(require(tokens, "tokens"));
     WEFT_TRY(require(sequence, "sequence"));
     weft_sequence_config c;
@@ -330,6 +339,7 @@ weft_status weft_generator_add(weft_generator* generator, const int32_t* tokens,
 weft_status weft_generator_remove(weft_generator* generator, uint64_t sequence, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(generator, "generator"));
+    WEFT_TRY(generator->require_run());
     return generator->remove(sequence);
   });
 }
@@ -339,6 +349,7 @@ weft_status weft_generator_poll(weft_generator* generator, weft_token* token, in
   bool found = false;
   const weft_status status = guard(err, [&]() -> Status {
     WEFT_TRY(require(generator, "generator"));
+    WEFT_TRY(generator->require_run());
     WEFT_TRY(require(token, "token"));
     WEFT_TRY(check_result(*token));
     return generator->poll(*token, timeout_ns, found);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <vector>
@@ -69,6 +70,8 @@ struct weft_plan {
 
 struct weft_mesh {
   std::unique_ptr<weft::Mesh> mesh;
+  std::mutex mutex;             // runs
+  std::vector<weft_run*> runs;  // that use it and are not freed: at most one that did not fail
 };
 
 namespace weft::api {

@@ -2,7 +2,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "api/handles.h"
+#include "api/run_handle.h"
 
 using namespace weft;
 using namespace weft::api;
@@ -59,7 +59,7 @@ weft_status weft_mesh_listen(const weft_mesh_config* config, weft_mesh** out, we
     WEFT_TRY(require(out, "out"));
     WEFT_TRY_ASSIGN(const MeshOptions options, options_of(config));
     WEFT_TRY_ASSIGN(auto mesh, Mesh::listen(options));
-    *out = new weft_mesh{std::move(mesh)};
+    *out = new weft_mesh{.mesh = std::move(mesh), .mutex = {}, .runs = {}};
     return {};
   });
 }
@@ -72,7 +72,7 @@ weft_status weft_mesh_join(const weft_mesh_config* config, weft_mesh** out, weft
       return Status(Code::invalid,
                     "weft_mesh_config.endpoint is missing; it is where rank 0 listens");
     WEFT_TRY_ASSIGN(auto mesh, Mesh::join(options));
-    *out = new weft_mesh{std::move(mesh)};
+    *out = new weft_mesh{.mesh = std::move(mesh), .mutex = {}, .runs = {}};
     return {};
   });
 }
@@ -109,4 +109,7 @@ void weft_mesh_cancel(weft_mesh* mesh) {
   errno = kept;
 }
 
-void weft_mesh_free(weft_mesh* mesh) { delete mesh; }
+void weft_mesh_free(weft_mesh* mesh) {
+  while (mesh && !mesh->runs.empty()) mesh->runs.back()->end();
+  delete mesh;
+}

@@ -1,6 +1,7 @@
 // A run: its start, steps, events and times.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "api/run_handle.h"
 #include "base/most_threads.h"
@@ -131,8 +132,30 @@ Status fill_step(Step& step, const Model& model, std::span<weft_tensor* const> i
 
 }  // namespace
 
-Status weft::api::require_run(const weft_run* run) {
+void weft_run::use(weft_mesh& with) {
+  const std::lock_guard lock(with.mutex);
+  with.runs.push_back(this);
+  mesh = &with;
+}
+
+void weft_run::end() {
+  if (user) *std::exchange(user, nullptr) = nullptr;
+  outputs.clear();
+  run = nullptr;
+  source.reset();
+  if (!mesh) return;
+  const std::lock_guard lock(mesh->mutex);
+  std::erase(std::exchange(mesh, nullptr)->runs, this);
+}
+
+Status weft::api::require_open(const weft_run* run) {
   WEFT_TRY(require(run, "run"));
+  if (run->source) return {};
+  return Status(Code::state, "the mesh of the run was freed, which ended the run");
+}
+
+Status weft::api::require_run(const weft_run* run) {
+  WEFT_TRY(require_open(run));
   if (run->run) return {};
   return Status(Code::state, "this process serves the run (weft_run_join); rank 0 controls it");
 }
@@ -192,6 +215,7 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
       run->output_pointers.push_back(run->outputs.back().get());
     }
     run->idle_by_rank.reserve(static_cast<size_t>(plan->plan->config.ranks));
+    if (mesh) run->use(*mesh);
     auto started =
         mesh      ? start_mesh(plan->plan, *mesh->mesh, std::max(threads, 1), drop_tensor, options)
         : threads ? start_threads(plan->plan, threads, drop_tensor, options)
@@ -247,7 +271,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns, 
   weft_status found = 0;
   const weft_status status = guard(err, [&]() -> Status {
     WEFT_TRY(require_no_generator(run));
-    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_open(run));
     WEFT_TRY(require(event, "event"));
     WEFT_TRY(check_result(*event));
     fill_result(event, weft_event{});  // the previous event is no longer valid
@@ -266,7 +290,7 @@ Status weft::api::require_settled(const weft_run& run) {
 }
 
 Status weft::api::require_no_generator(const weft_run* run) {
-  if (!run || !run->generates) return {};
+  if (!run || !run->user) return {};
   return Status(Code::state, "a generator uses the run; free it first");
 }
 
@@ -276,7 +300,7 @@ std::optional<weft_event> weft::api::poll_run(weft_run& run, int64_t timeout_ns)
   return event_of(run, inner);
 }
 
-int weft_run_fd(const weft_run* run) { return run ? run->source->descriptor() : -1; }
+int weft_run_fd(const weft_run* run) { return run && run->source ? run->source->descriptor() : -1; }
 
 weft_status weft_run_resident(weft_run* run, uint32_t rank, int64_t* bytes, weft_error* err) {
   return guard_run(run, err, [&]() -> Status {

@@ -21,9 +21,15 @@ struct EndLent {
 };
 
 struct weft_run {
+  ~weft_run() { end(); }
+  // It is at most used by its owner, a generator and a mesh, each of which may be freed first.
+  void end();
+  void use(weft_mesh& with);  // before its start
+
   std::shared_ptr<const void> ops;  // of weft_run_join, which the run uses
   std::unique_ptr<weft::EventSource> source;
-  weft::Run* run = nullptr;  // `source`; null: this process serves the run of another one
+  weft::Run* run = nullptr;   // `source`; null: this process serves the run of another one
+  weft_mesh* mesh = nullptr;  // of the run; null: none, or the run has ended
   // Of the last polled event.
   std::vector<std::unique_ptr<weft_tensor, EndLent>> outputs;
   std::vector<weft_tensor*> output_pointers;
@@ -34,7 +40,7 @@ struct weft_run {
   std::vector<double> idle_by_rank;
   std::string saved_path, text, host;
   uint64_t weights_written = 0;  // number of calls that wrote weights
-  bool generates = false;        // a generator uses it
+  weft_run** user = nullptr;     // of the generator that uses it: its pointer to this object
 };
 
 namespace weft::api {
@@ -42,7 +48,9 @@ namespace weft::api {
 Status read_run_config(const weft_run_config* config, weft_run_config& out);
 LogSink log_sink(const weft_run_config& config);
 Result<Mode> mode_of(weft_step_mode mode);
-// For calls that only rank 0 makes.
+// Not ok after the mesh of the run was freed.
+Status require_open(const weft_run* run);
+// The same for calls that only rank 0 makes.
 Status require_run(const weft_run* run);
 
 // How the inputs of a forward step come: those of `fed` micro-batches exist when it begins, and

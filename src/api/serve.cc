@@ -48,6 +48,7 @@ weft_status weft_run_join(weft_mesh* mesh, const weft_plan* plan, const weft_mod
     WEFT_TRY_ASSIGN(const Service service, service_of(mesh, plan, ops, config));
     auto run = std::make_unique<weft_run>();
     if (ops) run->ops = ops->model;
+    run->use(*mesh);
     WEFT_TRY_ASSIGN(run->source, join_run(*mesh->mesh, service.plan, service.threads, service.ops,
                                           service.log, service.weights_dir));
     *out = run.release();

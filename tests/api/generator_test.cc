@@ -371,6 +371,31 @@ std::string not_finite(uint64_t id) {
   return "a logit of sequence " + std::to_string(id) + " is not finite";
 }
 
+// Also in a step.
+TEST(Generator, MayBeFreedAfterItsRun) {
+  for (const uint32_t threads : {0u, 1u})
+    for (const bool in_step : {false, true}) {
+      RunPtr run = new_run(2, 1, threads);
+      const GeneratorPtr generator = new_generator(run);
+      const uint64_t id = add(generator, text(1, 5), config_of(1));
+      weft_token token = sized<weft_token>();
+      Error err;
+      if (in_step) {
+        EXPECT_GE(weft_generator_poll(generator.get(), &token, 0, &err), 0) << err.text;
+      }
+      run.reset();
+      expect_error(weft_generator_poll(generator.get(), &token, -1, &err), err, WEFT_ESTATE,
+                   {"the run of the generator has ended"});
+      const Tokens tokens = text(2, 3);
+      uint64_t other = 0;
+      expect_error(
+          weft_generator_add(generator.get(), tokens.data(), tokens.size(), nullptr, &other, &err),
+          err, WEFT_ESTATE, {"the run of the generator has ended"});
+      expect_error(weft_generator_remove(generator.get(), id, &err), err, WEFT_ESTATE,
+                   {"the run of the generator has ended"});
+    }
+}
+
 TEST(Generator, AModelThatIsNotFiniteHasNoTokens) {
   const RunPtr run = new_run(2);
   const TensorPtr gamma = zeros({32});

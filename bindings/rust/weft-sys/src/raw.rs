@@ -1403,7 +1403,7 @@ extern "C" {
     pub fn weft_mesh_join_endpoint(mesh: *const weft_mesh) -> *const c_char;
     /// Ends all present and future runs on the mesh in this process with WEFT_ECANCELED: their start, their steps, and weft_run_serve. The run ends on the other ranks as well. NULL is a no-op. Thread: any, and signal handlers.
     pub fn weft_mesh_cancel(mesh: *mut weft_mesh);
-    /// NULL is a no-op. Free the runs of the mesh first. Thread: owner.
+    /// NULL is a no-op. Ends a run of the mesh first; later calls on the run return WEFT_ESTATE, but weft_run_free works. Thread: owner.
     pub fn weft_mesh_free(mesh: *mut weft_mesh);
     /// Writes a new secret key into `secret`, WEFT_KEY_SIZE bytes. Thread: any.
     pub fn weft_key_new(secret: *mut c_char, err: *mut weft_error) -> weft_status;
@@ -1461,7 +1461,7 @@ extern "C" {
     pub fn weft_tokenizer_train(text: *const c_char, n_text: usize, config: *const weft_tokenizer_config, path: *const c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_run_config_init(config: *mut weft_run_config, size: usize);
-    /// Allocates the planned memory and initializes the parameters. If `mesh` is NULL, this process hosts all ranks. Otherwise the call waits until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh outlives the run and serves one run. `config` may be NULL. Owner: caller; free with weft_run_free. Thread: any.
+    /// Allocates the planned memory and initializes the parameters. If `mesh` is NULL, this process hosts all ranks. Otherwise the call waits until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh serves one run, which ends with it. `config` may be NULL. Owner: caller; free with weft_run_free. Thread: any.
     ///
     /// With WEFT_RUN_NOWAIT the call returns at once, and weft_run_poll delivers WEFT_EVENT_JOINED, _LEFT and _REFUSED, and then either WEFT_EVENT_STARTED or WEFT_EVENT_FAILED. Other calls on the run return WEFT_ESTATE until then. Without mesh and threads, it starts at once.
     pub fn weft_run_start(plan: *const weft_plan, mesh: *mut weft_mesh, config: *const weft_run_config, out: *mut *mut weft_run, err: *mut weft_error) -> weft_status;
@@ -1503,9 +1503,9 @@ extern "C" {
     pub fn weft_run_optimizer_digest(run: *mut weft_run, digest: *mut c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_sequence_config_init(config: *mut weft_sequence_config, size: usize);
-    /// Creates a generator of a run whose model is of weft_model_decoder. The run must be idle. With replicas, which divide the sequences, the number of micro-batches of the plan has to be a multiple of theirs. Until the generator is freed, only the generator submits steps to the run and polls it; others get WEFT_ESTATE. Owner: caller; free with weft_generator_free, before the run. Thread: owner of the run.
+    /// Creates a generator of a run whose model is of weft_model_decoder. The run must be idle. With replicas, which divide the sequences, the number of micro-batches of the plan has to be a multiple of theirs. Until the generator is freed, only the generator submits steps to the run and polls it; others get WEFT_ESTATE. Owner: caller; free with weft_generator_free. Thread: owner of the run.
     pub fn weft_generator_new(run: *mut weft_run, out: *mut *mut weft_generator, err: *mut weft_error) -> weft_status;
-    /// A step in progress ends first. NULL is a no-op. Thread: owner.
+    /// A step in progress ends first. NULL is a no-op. Works after weft_run_free, too; other calls then return WEFT_ESTATE. Thread: owner.
     pub fn weft_generator_free(generator: *mut weft_generator);
     /// Adds a sequence that begins with `tokens`, 1 to the number of positions of the cache, which are copied. `config`: NULL is the defaults. `sequence` receives its identifier. Tokens with which a sequence began that has left, and that the cache still has, are not computed again. WEFT_EAGAIN: the cache has no place for another sequence. Between any two tokens. Thread: owner.
     pub fn weft_generator_add(generator: *mut weft_generator, tokens: *const i32, n_tokens: usize, config: *const weft_sequence_config, sequence: *mut u64, err: *mut weft_error) -> weft_status;
