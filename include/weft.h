@@ -10,8 +10,8 @@
  *     weft_run      a plan being executed: submit batches, poll events, read and write parameters
  *     weft_tensor   a dense array, possibly around memory of the caller
  *
- * Reproducibility. For one model, seed, data and number of micro-batches, every synchronous schedule, partition, number of ranks and
- * number of threads gives bit-identical losses, gradients and weights. weft_run_digest() compares them.
+ * Reproducibility. For one model, seed, data, micro-batches, gradient_groups and tensor (weft_plan_config; by default those of the mesh), every
+ * synchronous schedule, partition, number of ranks and of threads gives bit-identical losses, gradients and weights: see weft_run_digest().
  *
  * Errors. A function that can fail returns a weft_status: 0 or more is success, less than 0 is a failure (WEFT_E...). Most of them
  * also describe it in a weft_error of the caller, which may be NULL. A failed call changes no results but the content of its buffers.
@@ -1487,9 +1487,9 @@ typedef enum weft_load WEFT_UINT32_ {
 
 /**
  * Loads parameters by name; those of safetensors files are of type F32, F16 or BF16. With WEFT_LOAD_ALL the run continues bit for bit at any
- * number of ranks, if its plan has the seed, optimizer and micro-batches of the run that was saved; of these, only the update rule is checked. An
- * error counts missing, surplus and mismatched tensors. With WEFT_LOAD_WEIGHTS, adapters (weft_model_adapt) keep their values if the checkpoint
- * has none, and other parameters keep theirs if it has only adapters. Only between steps. Thread: owner.
+ * number of ranks, if its plan has the seed, optimizer, micro-batches, gradient_groups and tensor of the run that was saved; of these, only the
+ * update rule is checked. An error counts missing, surplus and mismatched tensors. With WEFT_LOAD_WEIGHTS, adapters (weft_model_adapt) keep
+ * their values if the checkpoint has none, and other parameters keep theirs if it has only adapters. Only between steps. Thread: owner.
  */
 WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, weft_load what, weft_error *err);
 

@@ -83,7 +83,7 @@ func (r *Run) Export(path string) error {
 }
 
 // Load loads parameters, optimizer state and the number of steps by name. The run then continues bit for bit with any number of ranks, if its
-// plan has the seed, optimizer and micro-batches of the run that was saved. Only between steps.
+// plan has the seed, optimizer, micro-batches, gradient groups and tensor pieces of the run that was saved. Only between steps.
 func (r *Run) Load(checkpoint *Checkpoint) error { return r.load(checkpoint, C.WEFT_LOAD_ALL) }
 
 // LoadWeights loads only the parameters.
