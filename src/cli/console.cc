@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
@@ -74,12 +75,30 @@ bool stdout_closed() { return g_closed; }
 bool stdout_failed() { return g_failure != 0; }
 std::string stdout_fault() { return "cannot write to standard output: " + reason(g_failure); }
 
+namespace {
+
+// Messages end up in logs. A join line can be in the place of any argument.
+std::string without_keys(std::string_view text) {
+  constexpr std::string_view kMark = "?key=";
+  std::string out;
+  for (size_t mark = 0; (mark = text.find(kMark)) != text.npos;) {
+    out.append(text.substr(0, mark + kMark.size())).append("...");
+    text.remove_prefix(mark + kMark.size());
+    const auto ends = [](unsigned char c) { return std::isalnum(c) == 0; };
+    text.remove_prefix(
+        static_cast<size_t>(std::find_if(text.begin(), text.end(), ends) - text.begin()));
+  }
+  return out.append(text);
+}
+
+}  // namespace
+
 void complain(std::string_view command, std::string_view text, std::string_view hint) {
   std::string out = "weft: ";
   const std::string whose = command.empty() ? "" : std::string(command) + ": ";
   if (!text.starts_with(whose)) out += whose;  // the library may name a plan, too
-  (out += printable(text)) += "\n";
-  if (!hint.empty()) (out += printable(hint)) += "\n";
+  (out += without_keys(printable(text))) += "\n";
+  if (!hint.empty()) (out += without_keys(printable(hint))) += "\n";
   write_all(STDERR_FILENO, out);
 }
 

@@ -108,6 +108,9 @@ std::string check_endpoint(const std::string& text) {
   const bool tcp = text.starts_with("tcp://") && colon > 6 &&
                    read_value(text.substr(colon + 1), &port) && port <= 65535;
   if (tcp || text.starts_with("ipc://")) return "";
+  if (const std::string address = without_key(text); address != text)
+    return "'" + address +
+           "?...', expected an address without a key, which is for weft worker --join";
   return "'" + text + "', expected tcp://ADDRESS:PORT with a PORT of at most 65535";
 }
 
@@ -117,7 +120,7 @@ bool is_wildcard(const std::string& endpoint) {
 }
 
 std::string without_key(const std::string& endpoint) {
-  return endpoint.starts_with("tcp://") ? endpoint.substr(0, endpoint.find('?')) : endpoint;
+  return endpoint.starts_with("ipc://") ? endpoint : endpoint.substr(0, endpoint.find('?'));
 }
 
 bool permits_to_join(const std::string& endpoint) {

@@ -38,6 +38,7 @@ struct HostPort {
 };
 
 Result<HostPort> split(const std::string& endpoint, bool listening) {
+  WEFT_TRY(check_has_no_key(endpoint));
   const std::string_view rest = std::string_view(endpoint).substr(kTcp.size());
   const size_t colon = rest.rfind(':');
   constexpr std::string_view kForm = "expected tcp://HOST:PORT";
@@ -137,6 +138,14 @@ std::string_view port_of(const std::string& endpoint) {
 }
 
 }  // namespace
+
+Status check_has_no_key(const std::string& endpoint) {
+  const size_t mark = endpoint.starts_with(kIpc) ? std::string::npos : endpoint.find('?');
+  if (mark == std::string::npos) return {};
+  return wrong(endpoint.substr(0, mark) + "?...",
+               "expected tcp://HOST:PORT without a key; a text with a key is for weft_mesh_join "
+               "(weft worker --join)");
+}
 
 Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
   WEFT_TRY_ASSIGN(const HostPort to, split(endpoint, listening));

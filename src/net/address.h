@@ -10,6 +10,10 @@
 
 namespace weft {
 
+// Whether the endpoint is not the text with which a process joins (runtime/keys.h). The error does
+// not show its key.
+Status check_has_no_key(const std::string& endpoint);
+
 // "tcp://HOST:PORT", resolved. The texts of errors name the endpoint.
 struct TcpAddress {
   std::string zmq;  // "tcp://127.0.0.1:4000", "tcp://[fe80::1%eth0]:4000"

@@ -12,7 +12,7 @@ constexpr std::string_view kMark = "?key=", kSpace = " \t\r";
 
 Result<JoinAddress> parse_join(const std::string& text) {
   JoinAddress out;
-  const size_t mark = text.starts_with("tcp://") ? text.find('?') : std::string::npos;
+  const size_t mark = text.starts_with("ipc://") ? std::string::npos : text.find('?');
   out.endpoint = text.substr(0, mark);
   if (mark == std::string::npos) return out;
   const std::string_view rest = std::string_view(text).substr(mark);

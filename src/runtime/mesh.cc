@@ -74,6 +74,7 @@ Status Mesh::take_keys() {
 }
 
 Status Mesh::open(const std::string& endpoint) {
+  WEFT_TRY(check_has_no_key(endpoint));
   init_gemm();  // it changes the environment; the other thread would, while this one may read it
   WEFT_TRY_ASSIGN(thread_, LoopThread::make());
   return on_loop(loop(), [&]() -> Status {

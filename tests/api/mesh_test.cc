@@ -245,6 +245,36 @@ TEST(Mesh, AnEndpointThatNobodyCanJoinIsRefusedByTheCall) {
   }
 }
 
+// Also without its scheme.
+TEST(Mesh, NoErrorShowsTheKeyOfAJoinText) {
+  weft_mesh_config config = defaults(weft_mesh_config_init);
+  config.endpoint = "tcp://127.0.0.1:0";
+  weft_mesh *listening = nullptr, *mesh = nullptr;
+  Error err;
+  ASSERT_EQ(weft_mesh_listen(&config, &listening, &err), WEFT_OK) << err.text;
+  const std::string join = weft_mesh_join_endpoint(listening),
+                    key = join.substr(join.find('=') + 1);
+  const auto refused = [&](weft_status status, const char* text) {
+    expect_error(status, err, WEFT_EINVAL, {text});
+    EXPECT_EQ(std::strstr(err.text, key.substr(0, 8).c_str()), nullptr) << err.text;
+    EXPECT_EQ(std::strstr(err.text, key.substr(key.size() - 8).c_str()), nullptr) << err.text;
+  };
+  for (const std::string& text : {join, join.substr(6), "udp" + join.substr(3)}) {
+    config.endpoint = text.c_str();
+    refused(weft_mesh_listen(&config, &mesh, &err), "a text with a key is for weft_mesh_join");
+    config.listen = text.c_str();
+    config.endpoint = join.c_str();
+    refused(weft_mesh_join(&config, &mesh, &err), "a text with a key is for weft_mesh_join");
+    config.listen = nullptr;
+  }
+  for (const std::string& text : {join.substr(6), "udp" + join.substr(3), join + "0",
+                                  join.substr(0, join.size() - 1) + "G", join + ":5"}) {
+    config.endpoint = text.c_str();
+    refused(weft_mesh_join(&config, &mesh, &err), "expected");
+  }
+  weft_mesh_free(listening);
+}
+
 // Also if the call returns before the run has started.
 TEST(Mesh, TooManyThreadsAreRefusedByTheCall) {
   const PlanPtr plan = plan_of(2);

@@ -32,6 +32,16 @@ class Keys(Case):
         self.assertEqual(process.returncode, 0, err)
         return done
 
+    def test_no_message_shows_the_key_of_a_join_line(self):
+        line = "127.0.0.1:1?key=" + 128 * "a"
+        for text, args in (("expected an address without a key", ["train", TINY, *DRAWN, "--listen", "tcp://" + line]),
+                           ("expected an address without a key", ["worker", "--join", "tcp://h:1", "--listen", "tcp://" + line]),
+                           ("expected tcp://ADDRESS:PORT", ["worker", "--join", line]),
+                           ("unknown argument", ["worker", "tcp://" + line]),
+                           ("--rank", ["worker", "--join", "tcp://h:1", "--rank", line])):
+            self.fails(2, text, *args)
+            self.assertNotIn("aaaa", run(*args).stderr)
+
     def test_a_key_is_made_once_and_read_by_its_owner_only(self):
         path = self.path("key")
         made = run("key", path)

@@ -227,6 +227,7 @@ TEST(KeyTexts, AreReadAsTheyAreWritten) {
   ASSERT_TRUE(known.ok()) << known.status().text();
   EXPECT_FALSE(known.value().candidate.has_value());
   EXPECT_EQ(parse_join("ipc:///a?key=b").value().endpoint, "ipc:///a?key=b");
+  EXPECT_EQ(parse_join("h:1" + text.substr(text.find('?'))).value().endpoint, "h:1");
   for (const std::string& wrong :
        {text + "0", text.substr(0, text.size() - 1), text.substr(0, text.size() - 1) + "G",
         text + "&x=1", std::string("tcp://h:1?"),
