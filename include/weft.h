@@ -1279,7 +1279,7 @@ typedef enum weft_part WEFT_UINT32_ {
  * the last step. Only between steps: WEFT_ESTATE while steps or saves are not finished. Thread: owner.
  */
 WEFT_API weft_status weft_run_read(weft_run *run, const char *name, weft_part part, weft_tensor *tensor, weft_error *err);
-/** Copies `tensor` into a tensor of a parameter. Only between steps, as weft_run_read. Thread: owner. */
+/** Copies `tensor` into a tensor of a parameter, except WEFT_GRAD, which can only be read. Only between steps, as weft_run_read. Thread: owner. */
 WEFT_API weft_status weft_run_write(weft_run *run, const char *name, weft_part part, const weft_tensor *tensor, weft_error *err);
 
 /** Makes every rank record the times of its next `jobs` jobs (actions and others); 0: stop. Only between steps. Thread: owner. */

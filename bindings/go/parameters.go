@@ -47,7 +47,7 @@ func (r *Run) ReadTo(name string, part Part, values []float32) error {
 	return r.access(name, part, values, 0)
 }
 
-// Write copies values into a tensor of a parameter. Only between steps.
+// Write copies values into a tensor of a parameter, except Gradient, which can only be read. Only between steps.
 func (r *Run) Write(name string, part Part, values []float32) error {
 	return r.access(name, part, values, 1)
 }

@@ -128,6 +128,10 @@ weft_status weft_run_write(weft_run* run, const char* name, weft_part part,
     WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
     WEFT_TRY(require_settled(*run));
+    if (part == WEFT_GRAD)
+      return Status(Code::invalid,
+                    "part is WEFT_GRAD, which can only be read: each step with a backward pass "
+                    "computes gradients of its own, and no step uses others");
     WEFT_TRY_ASSIGN(const Access a, access(*run, name, part, *tensor));
     ++run->weights_written;
     return run->run->write(a.param, a.part, a.floats);

@@ -305,6 +305,9 @@ TEST_P(RunTest, WhatIsWrittenIsRead) {
     ASSERT_EQ(weft_run_write(run.get(), "c.weight", part, weight.get(), nullptr), WEFT_OK);
     EXPECT_EQ(read(run, "c.weight", part, {8, 3}), values(weight));
   }
+  Error err;
+  expect_error(weft_run_write(run.get(), "c.weight", WEFT_GRAD, weight.get(), &err), err,
+               WEFT_EINVAL, {"WEFT_GRAD", "only be read"});
 }
 
 TEST_P(RunTest, ReadingSaysWhatIsWrong) {

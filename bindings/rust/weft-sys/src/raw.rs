@@ -1489,7 +1489,7 @@ extern "C" {
     pub fn weft_run_resident(run: *mut weft_run, rank: u32, bytes: *mut i64, err: *mut weft_error) -> weft_status;
     /// Copies a tensor of a parameter into `tensor`, which has the same shape. WEFT_GRAD also reads the gradient of an input, for the samples of the last step. Only between steps: WEFT_ESTATE while steps or saves are not finished. Thread: owner.
     pub fn weft_run_read(run: *mut weft_run, name: *const c_char, part: weft_part, tensor: *mut weft_tensor, err: *mut weft_error) -> weft_status;
-    /// Copies `tensor` into a tensor of a parameter. Only between steps, as weft_run_read. Thread: owner.
+    /// Copies `tensor` into a tensor of a parameter, except WEFT_GRAD, which can only be read. Only between steps, as weft_run_read. Thread: owner.
     pub fn weft_run_write(run: *mut weft_run, name: *const c_char, part: weft_part, tensor: *const weft_tensor, err: *mut weft_error) -> weft_status;
     /// Makes every rank record the times of its next `jobs` jobs (actions and others); 0: stop. Only between steps. Thread: owner.
     pub fn weft_run_trace(run: *mut weft_run, jobs: u32, err: *mut weft_error) -> weft_status;

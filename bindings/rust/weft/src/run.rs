@@ -377,7 +377,7 @@ impl Run {
         attempt(|err| unsafe { sys::weft_run_read(self.raw(), name.as_ptr(), part.raw(), tensor, err) }).map(drop)
     }
 
-    /// Copies a tensor into a tensor of a parameter. Only between steps.
+    /// Copies a tensor into a tensor of a parameter, except its gradient, which can only be read. Only between steps.
     pub fn write(&mut self, name: &str, part: Part, tensor: &Tensor) -> Result<()> {
         let name = c_string(name)?;
         attempt(|err| unsafe { sys::weft_run_write(self.raw(), name.as_ptr(), part.raw(), tensor.raw(), err) }).map(drop)
