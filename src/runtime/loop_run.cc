@@ -73,11 +73,16 @@ void LoopRun::proceed() {
   wake_->raise();
 }
 
+void LoopRun::take_steps() {
+  const std::lock_guard lock(mutex_);
+  while (!submitted_.empty()) waiting_.push(submitted_.pop());
+}
+
 void LoopRun::take_submitted() {
   int32_t fed = 0;
+  take_steps();
   {
     const std::lock_guard lock(mutex_);
-    while (!submitted_.empty()) waiting_.push(submitted_.pop());
     if (proceed_) being_read_ = proceed_ = false;
     fed = std::exchange(fed_, 0);
   }
@@ -147,6 +152,7 @@ void LoopRun::run_failed(const Status& status) {
   if (!failure_.ok()) return;
   failure_ = status;
   being_read_ = false;
+  take_steps();  // those that were submitted before have the failure as their event
   // The failure of the start is what open() returns, and steps and saves have their own events.
   if (wake_ && running_.empty() && waiting_.empty() && !saver_.step())
     events_.push(failed_event(status));

@@ -74,6 +74,7 @@ class LoopRun : public Run {
     return events_.pop(event, timeout_ns);
   }
   void proceed() final;
+  void take_steps();
   void take_submitted();
   void follow_save();
   bool may_begin(const Step& next) const;

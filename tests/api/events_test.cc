@@ -63,6 +63,25 @@ weft_event next(const RunPtr& run, weft_event_kind kind) {
   return event;
 }
 
+// The mesh is canceled before the loop has taken the step.
+TEST(Events, AStepBeforeAFailureIsItsOnlyEvent) {
+  const PlanPtr plan = new_plan(small_model(), plan_config(2));
+  const TensorPtr x = noise({6, 6}), y = noise({6, 3}, 2);
+  for (int i = 0; i < 20 && !HasFailure(); ++i) {
+    const MeshPtr zero = listen(), one = join(zero);
+    const RunPtr served = serve(one), run = begin(plan, zero, defaults(weft_run_config_init));
+    Error err;
+    ASSERT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 7, &err), WEFT_OK) << err.text;
+    weft_mesh_cancel(zero.get());
+    const Outcome step = finish(run);
+    if (step.kind == WEFT_EVENT_DONE) continue;
+    EXPECT_EQ(step.kind, static_cast<uint32_t>(WEFT_EVENT_ERROR)) << step.text;
+    EXPECT_EQ(step.tag, 7u);
+    weft_event event = sized<weft_event>();
+    EXPECT_EQ(weft_run_poll(run.get(), &event, -1, &err), 0) << event.kind;
+  }
+}
+
 TEST(NoWait, ARunInOneProcessTellsThatItHasStarted) {
   for (const uint32_t threads : {0u, 1u, 2u}) {
     weft_run_config config = nowait();
