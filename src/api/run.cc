@@ -209,6 +209,7 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
       run->output_edges[static_cast<size_t>(mode)] = output_edges(*plan->plan, mode);
     const size_t outputs = plan->plan->model->outputs().size();
     run->outputs.reserve(outputs);
+    run->filled.reserve(outputs);
     for (size_t i = 0; i < outputs; ++i) {
       run->outputs.emplace_back(new weft_tensor);
       run->outputs.back()->lent = true;

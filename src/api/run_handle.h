@@ -34,6 +34,7 @@ struct weft_run {
   std::vector<std::unique_ptr<weft_tensor, EndLent>> outputs;
   std::vector<weft_tensor*> output_pointers;
   std::array<std::vector<int32_t>, weft::kModes> output_edges;
+  std::vector<size_t> filled;  // by weft_run_step: bytes of each output
   weft::Status status;
   weft_failure failure_fields;                  // of an error event
   std::shared_ptr<const weft::Origin> failure;  // the first failure of the run

@@ -19,8 +19,8 @@ int64_t samples_of(weft_tensor* const* inputs, uint32_t n_inputs) {
 // The caller's tensors for the outputs of a whole step.
 class Outputs {
  public:
-  Outputs(weft_tensor* const* tensors, uint32_t count)
-      : tensors_(tensors, count), filled_(count, 0) {}
+  Outputs(weft_tensor* const* tensors, uint32_t count, std::vector<size_t>& filled)
+      : tensors_(tensors, count), filled_(filled) {}
 
   Status check(const weft_run& run, weft_step_mode mode, int64_t samples) const {
     if (tensors_.empty()) return {};
@@ -46,6 +46,7 @@ class Outputs {
     return {};
   }
 
+  void begin() { filled_.assign(tensors_.size(), 0); }
   // The micro-batches come in ascending order.
   Status take(const weft_event& event) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -62,7 +63,7 @@ class Outputs {
 
  private:
   const std::span<weft_tensor* const> tensors_;
-  std::vector<size_t> filled_;  // bytes
+  std::vector<size_t>& filled_;  // bytes
 };
 
 // Polls to the final event also after a failure.
@@ -90,9 +91,10 @@ weft_status weft_run_step(weft_run* run, weft_tensor* const* inputs, uint32_t n_
     if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
     if (n_outputs) WEFT_TRY(require(outputs, "outputs"));
     WEFT_TRY(require_settled(*run));
-    Outputs out(outputs, n_outputs);
+    Outputs out(outputs, n_outputs, run->filled);
     WEFT_TRY(out.check(*run, mode, samples_of(inputs, n_inputs)));
     WEFT_TRY(require_no_generator(run));
+    out.begin();
     WEFT_TRY(submit_step(*run, {inputs, n_inputs}, mode, 0, {}));
     return wait_for_step(*run, out, loss);
   });

@@ -1,5 +1,5 @@
-// Functions that return no status work without memory: operator new counts its calls and fails on
-// request.
+// Functions that return no status work without memory, and so do later steps of a run: operator new
+// fails on request.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -56,6 +56,22 @@ TEST(NoMemory, ATensorOfAFileIsDescribed) {
   EXPECT_EQ(descs[1].n_dims, 2u);
   weft_checkpoint_free(checkpoint);
   std::filesystem::remove(path);
+}
+
+TEST(NoMemory, StepsAfterTheFirstNeedNone) {
+  const RunPtr run = start(small_model(), plan_config(2));
+  const TensorPtr x = noise({6, 6}), y = noise({6, 3}, 2), out = zeros({6, 8});
+  weft_tensor *const inputs[] = {x.get(), y.get()}, *const outputs[] = {out.get()};
+  Error err;
+  const auto steps = [&] {
+    return weft_run_step(run.get(), inputs, 2, WEFT_TRAIN, nullptr, 0, nullptr, &err) == WEFT_OK &&
+           weft_run_step(run.get(), inputs, 2, WEFT_FORWARD, outputs, 1, nullptr, &err) == WEFT_OK;
+  };
+  EXPECT_TRUE(steps()) << err.text;
+  starved = true;
+  const bool done = steps();
+  starved = false;
+  EXPECT_TRUE(done) << err.text;
 }
 
 }  // namespace
