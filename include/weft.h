@@ -1073,8 +1073,8 @@ WEFT_API void weft_run_config_init(weft_run_config *config, size_t size);
 
 /**
  * Allocates the planned memory and initializes the parameters. If `mesh` is NULL, this process hosts all ranks. Otherwise the call waits
- * until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh serves one run, which ends with it. `config` may be
- * NULL. Owner: caller; free with weft_run_free. Thread: any.
+ * until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh serves one run; weft_mesh_free ends the run.
+ * `config` may be NULL. Owner: caller; free with weft_run_free. Thread: any.
  *
  * With WEFT_RUN_NOWAIT the call returns at once, and weft_run_poll delivers WEFT_EVENT_JOINED, _LEFT and _REFUSED, and then either
  * WEFT_EVENT_STARTED or WEFT_EVENT_FAILED. Other calls on the run return WEFT_ESTATE until then. Without mesh and threads, it starts at once.
@@ -1367,8 +1367,8 @@ WEFT_API weft_status weft_generator_remove(weft_generator *generator, uint64_t s
 
 /**
  * Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of
- * weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. Sequences that are more than the rows
- * of a step get them in turn. A token depends only on the weights, its sequence and the configuration of the sequence, not on other
+ * weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. If a step has fewer rows than there
+ * are sequences, the sequences get rows in turn. A token depends only on the weights, its sequence and the configuration of it, not on other
  * sequences, ranks and threads. WEFT_EDATA: a logit is NaN, or the largest one is not finite, and token->sequence has ended. Thread: owner. */
 WEFT_API weft_status weft_generator_poll(weft_generator *generator, weft_token *token, int64_t timeout_ns, weft_error *err);
 
@@ -1396,11 +1396,11 @@ typedef struct weft_save_config {
 WEFT_API void weft_save_config_init(weft_save_config *config, size_t size);
 
 /**
- * Writes parameters, optimizer state, seed, settings and the number of steps. The checkpoint appears complete or not at all. A directory with
- * a newer checkpoint is refused; a checkpoint of the same step is replaced, whichever run made it. A failure does not affect the run or earlier checkpoints. The call waits for the end of the save, and is
- * made between steps. With WEFT_SAVE_QUEUE it may be made during steps: the checkpoint contains the steps that were submitted before it and
- * none that were submitted later. If the call succeeds, exactly one WEFT_EVENT_SAVED follows; if it fails, it has no effect; WEFT_EAGAIN: 16
- * steps and saves are not finished. Not possible after a failed step. Thread: owner.
+ * Writes parameters, optimizer state, seed, settings and the number of steps. The checkpoint appears complete or not at all. A directory with a newer
+ * checkpoint is refused; a checkpoint of the same step is replaced, whichever run made it. A failure does not affect the run or earlier checkpoints.
+ * The call waits for the end of the save, and is made between steps. With WEFT_SAVE_QUEUE it may be made during steps: the checkpoint contains the
+ * steps that were submitted before it and none that were submitted later. If the call succeeds, exactly one WEFT_EVENT_SAVED follows; if not, it has
+ * no effect. WEFT_EAGAIN: 16 steps and saves are not finished. Not possible after a failed step. Thread: owner.
  */
 WEFT_API weft_status weft_run_save(weft_run *run, const weft_save_config *config, weft_error *err);
 

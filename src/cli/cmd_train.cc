@@ -72,6 +72,16 @@ Outcome check_stored_file(const StoredOptions& settings, const std::string& name
           "--" + name + " FILE names another one"};
 }
 
+// Earlier versions stored 0, which was the whole context.
+Outcome take_whole_context(const char* model, int64_t& seq_len) {
+  weft_error err = sized<weft_error>();
+  weft_preset_info info = sized<weft_preset_info>();
+  ModelPtr made;
+  CLI_CALL(weft_model_preset(model, 0, 1, Out(made), &info, &err));
+  seq_len = info.seq_len;
+  return {};
+}
+
 // The settings of the checkpoint are the defaults of all options.
 Outcome Train::resume(CheckpointPtr& checkpoint) {
   weft_checkpoint_info info = sized<weft_checkpoint_info>();
@@ -97,6 +107,8 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   CLI_TRY(check_stored_file(settings, "data", options.data.file));
   CLI_TRY(check_stored_file(settings, "eval", options.data.eval));
   complete_model(options);
+  if (options.model.seq_len == 0 && !settings.given("seq-len") && info.model)
+    CLI_TRY(take_whole_context(info.model, options.model.seq_len));
   if (options.model.model.empty()) {
     if (info.model) options.model.model = info.model;
   } else if (info.model) {

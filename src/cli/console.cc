@@ -77,18 +77,21 @@ std::string stdout_fault() { return "cannot write to standard output: " + reason
 
 namespace {
 
-// Messages end up in logs. A join line can be in the place of any argument.
+// Messages end up in logs. A join line, or its key, can be in the place of any argument.
 std::string without_keys(std::string_view text) {
-  constexpr std::string_view kMark = "?key=";
+  constexpr std::ptrdiff_t kDigits = WEFT_KEY_SIZE - 1;  // of the shortest key
   std::string out;
-  for (size_t mark = 0; (mark = text.find(kMark)) != text.npos;) {
-    out.append(text.substr(0, mark + kMark.size())).append("...");
-    text.remove_prefix(mark + kMark.size());
-    const auto ends = [](unsigned char c) { return std::isalnum(c) == 0; };
-    text.remove_prefix(
-        static_cast<size_t>(std::find_if(text.begin(), text.end(), ends) - text.begin()));
+  while (!text.empty()) {
+    const auto is_digit = [](unsigned char c) { return std::isxdigit(c) != 0; };
+    const auto* const end = std::find_if_not(text.begin(), text.end(), is_digit);
+    const std::ptrdiff_t digits = end - text.begin();
+    out += digits >= kDigits ? "..." : text.substr(0, static_cast<size_t>(digits));
+    text.remove_prefix(static_cast<size_t>(digits));
+    const auto* const next = std::find_if(text.begin(), text.end(), is_digit);
+    out.append(text.begin(), next);
+    text.remove_prefix(static_cast<size_t>(next - text.begin()));
   }
-  return out.append(text);
+  return out;
 }
 
 }  // namespace

@@ -57,6 +57,9 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   if (!options_.quiet) warn_of_slow_kernels("train");
   CLI_TRY(check_files(options_));
   CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
+  // The default may be another one when the run is resumed.
+  for (auto& [name, text] : settings_)
+    if (name == "seq-len") text = std::to_string(built_.info.seq_len);
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
   CLI_TRY(open_weights(resumed));
   CLI_TRY(check_rounds());

@@ -76,7 +76,7 @@ class Trainer {
   int64_t samples_of_update() const { return samples_of_step(options_.plan); }
 
   const TrainOptions& options_;
-  const std::vector<std::pair<std::string, std::string>> settings_;
+  std::vector<std::pair<std::string, std::string>> settings_;
   Built built_;
   StartWeights weights_;
   DataPtr& data_;

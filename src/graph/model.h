@@ -39,7 +39,8 @@ Status check_sizes(const Inferred& made);  // of all its tensors
 
 // How a plan trains a parameter. Does not belong to the model that users build.
 struct Training {
-  bool frozen = false;  // has no gradient and no update: by a group, or the loss has none for it
+  bool frozen = false;    // has no gradient and no update: by a group, or the loss has none for it
+  bool off_loss = false;  // the loss has none, and no group freezes it
   double rate_factor = 1, decay_factor = 1;  // of the learning rate, of the weight decay
 };
 

@@ -281,6 +281,7 @@ constexpr Architecture kArchitectures[] = {{.type = "gpt2",
                                             .windows = Windows::periodic,
                                             .window = 4096,
                                             .period = 6,
+                                            .has_period = true,
                                             .ignored = kGemmaIgnored},
                                            {.type = "gpt_neox",
                                             .presets = kNeoxPresets,
@@ -294,8 +295,10 @@ constexpr Architecture kArchitectures[] = {{.type = "gpt2",
                                             .rotary = true,
                                             .ignored = kNeoxIgnored}};
 
-constexpr Fixed kFixed[] = {
-    {"add_cross_attention", "false"}, {"is_encoder_decoder", "false"}, {"pruned_heads", "{}"}};
+constexpr Fixed kFixed[] = {{"add_cross_attention", "false"},
+                            {"is_causal", "true or null"},
+                            {"is_encoder_decoder", "false"},
+                            {"pruned_heads", "{}"}};
 constexpr const char* kIgnored[] = {"_attn_implementation_autoset",
                                     "_name_or_path",
                                     "_num_labels",

@@ -59,8 +59,9 @@ struct Architecture {
   const char* rotation_type = "rope_type";        // the name of this field of rope_scaling
   bool local_rotary = false;  // rope_parameters has an object for each type of layers
   Windows windows = Windows::none;
-  double window = 0;  // of Transformers if the field is missing; 0: none
-  double period = 0;  // likewise
+  double window = 0;        // of Transformers if the field is missing; 0: none
+  double period = 0;        // likewise, or of all its models
+  bool has_period = false;  // the field sliding_window_pattern
   std::span<const char* const> ignored;
 };
 

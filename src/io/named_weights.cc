@@ -14,11 +14,14 @@ constexpr uint64_t kComparedBytes = 1 << 20;  // per comparison
 
 // Causal masks of GPT-2 and GPT-NeoX and frequencies of rotations, which old files contain beside
 // the weights.
-bool is_constant(std::string_view name) {
-  constexpr std::string_view kEnds[] = {".attn.bias", ".attn.masked_bias", ".attention.bias",
-                                        ".attention.masked_bias", ".rotary_emb.inv_freq"};
-  return std::any_of(std::begin(kEnds), std::end(kEnds),
-                     [name](std::string_view end) { return name.ends_with(end); });
+bool is_constant(std::string_view name, const SafetensorsEntry& entry) {
+  const auto ends_with = [name](std::initializer_list<std::string_view> ends) {
+    return std::any_of(ends.begin(), ends.end(),
+                       [name](std::string_view end) { return name.ends_with(end); });
+  };
+  constexpr int kMaskDims = 4;  // a bias has one
+  if (ends_with({".attn.bias", ".attention.bias"})) return entry.shape.rank == kMaskDims;
+  return ends_with({".attn.masked_bias", ".attention.masked_bias", ".rotary_emb.inv_freq"});
 }
 
 // A head whose weight is tied has no parameter NAME.weight of its own. The parameter that it uses;
@@ -42,7 +45,7 @@ Result<NamedWeights> NamedWeights::of(const Weights& weights, const Model& model
     if (!is_param(name) && name.starts_with(kAdapterPrefix))
       name.remove_prefix(kAdapterPrefix.size());
     if (!is_param(name) && name.starts_with(kGpt2Prefix)) name.remove_prefix(kGpt2Prefix.size());
-    if (!is_param(name) && is_constant(name)) continue;
+    if (!is_param(name) && is_constant(name, *tensor.entry)) continue;
     if (const ParamId tied = is_param(name) ? -1 : tied_param(model, name); tied >= 0) {
       out.tied_head = tensor;
       out.tied_to = model.param(tied).name;

@@ -14,6 +14,18 @@ namespace {
 constexpr const char *kPrompt = "prompt", *kCompletion = "completion", *kMessages = "messages",
                      *kText = "text", *kRole = "role", *kContent = "content", *kType = "type";
 
+// Such a value is what a table has in a column that a row does not use. False is no such value: it
+// may exclude an answer.
+bool is_empty(const Json& value) { return value.is_off() && !value.is_boolean(); }
+
+// A key that is not used, such as one of calls of tools, would change the text.
+Status refuse_others(const Fields& fields, const Json& object, const std::string& where) {
+  for (const auto& [key, value] : object.members())
+    if (!fields.taken(key) && !is_empty(value))
+      return Status(Code::unsupported, cat(where, shown(key), " is not supported"));
+  return {};
+}
+
 // A text, or a list of {"type": "text", "text": TEXT}, one after another.
 Result<std::string> content_of(Fields& fields, const Json& message, const std::string& where) {
   std::string out;
@@ -30,21 +42,18 @@ Result<std::string> content_of(Fields& fields, const Json& message, const std::s
     WEFT_TRY(of_part.text(kType, type));
     if (type != kText) return fault(cat(where, "'content' has a part of type ", shown(type)));
     WEFT_TRY(of_part.text(kText, text));
-    WEFT_TRY(of_part.finish());
+    WEFT_TRY(refuse_others(of_part, part, cat(where, kContent, ".")));
     out += text;
   }
   return out;
 }
 
-// Another key, such as one of calls of tools, would change the text.
 Result<ChatMessage> message_of(const Json& item, const std::string& where) {
   ChatMessage out;
   Fields fields(item, where);
   WEFT_TRY(fields.text(kRole, out.role));
   WEFT_TRY_ASSIGN(out.content, content_of(fields, item, where));
-  for (const auto& [key, value] : item.members())
-    if (!fields.taken(key) && !value.is_off())
-      return Status(Code::unsupported, cat(where, shown(key), " is not supported"));
+  WEFT_TRY(refuse_others(fields, item, where));
   return out;
 }
 
@@ -65,9 +74,10 @@ Result<std::vector<ChatMessage>> messages_of(const Json& object) {
 // Other keys than those of a sample describe it, except for these, which would change what is
 // learned.
 Status check_others(const Json& object) {
-  for (const char* key : {"tools", "weight"}) {
+  for (const char* key :
+       {"chat_template_kwargs", "documents", "functions", "system", "tools", "weight"}) {
     const auto at = object.members().find(key);
-    if (at != object.members().end() && !at->second.is_off())
+    if (at != object.members().end() && !is_empty(at->second))
       return Status(Code::unsupported, cat("'", key, "' is not supported"));
   }
   return {};
@@ -155,12 +165,12 @@ Result<SampleIds> SampleReader::read(std::string_view line) const {
   WEFT_TRY_ASSIGN(const Json object, read_json(line, limits));
   Fields fields(object, "");
   const auto has = [&fields](const char* key) { return !fields.absent(key); };
-  const bool has_messages = has(kMessages), has_text = has(kText),
+  const bool has_messages = has(kMessages), has_text = has(kText), has_prompt = has(kPrompt),
              has_completion = has(kCompletion);
-  if (has_messages + has_text + has_completion > 1)
+  if (has_messages + has_text + has_completion > 1 || (has_text && has_prompt))
     return fault(cat("has more than one of '", kCompletion, "', '", kText, "' and '", kMessages,
-                     "', expected one"));
-  if (!has_messages && !has_text && !has_completion && !has(kPrompt))
+                     "', or '", kPrompt, "' with '", kText, "'"));
+  if (!has_messages && !has_text && !has_completion && !has_prompt)
     return fault(cat("expected '", kPrompt, "' and '", kCompletion, "', '", kText, "', or '",
                      kMessages, "', found none of them"));
   WEFT_TRY(check_others(object));

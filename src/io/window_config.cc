@@ -17,9 +17,12 @@ constexpr double kMostBlocks = 1000;  // of a preset
 constexpr double kFirstDefault = 28;  // of Transformers if the field is missing
 
 // Sets the last window of every period to 0.
-Status read_period(ConfigFields& config, double period, std::vector<double>& windows) {
-  for (const char* field : {kNewPeriod, kPeriod})
-    WEFT_TRY(config.number({.field = field, .key = "window", .value = period}, period));
+Status read_period(ConfigFields& config, const Architecture& architecture,
+                   std::vector<double>& windows) {
+  double period = architecture.period;
+  if (architecture.has_period)
+    for (const char* field : {kNewPeriod, kPeriod})
+      WEFT_TRY(config.number({.field = field, .key = "window", .value = period}, period));
   if (period < 1)
     return Status(Code::data, cat("'", kPeriod, "' is ", period, ", expected at least 1"));
   const auto step = static_cast<size_t>(period);
@@ -102,7 +105,7 @@ Status read_windows(ConfigFields& config, const Architecture& architecture, Pres
   std::vector<double> windows(static_cast<size_t>(blocks), window);
   std::fill_n(windows.begin(), std::min(windows.size(), static_cast<size_t>(first)), 0.0);
   if (architecture.windows == Windows::periodic)
-    WEFT_TRY(read_period(config, architecture.period, windows));
+    WEFT_TRY(read_period(config, architecture, windows));
   WEFT_TRY(read_types(config, window, windows));
   shorten(windows);
   if (windows[0] == 0 && windows.size() == 1) windows.clear();

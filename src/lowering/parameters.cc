@@ -195,7 +195,10 @@ bool rounds(const Model& model, const PlanConfig& config, const Param::Use& use)
 
 Desc stored_desc(const Model& model, const PlanConfig& config, ParamId id, bool updates) {
   const Param& param = model.param(id);
-  const bool exact = changes(model, config, id) && (updates || config.segment > 0);
+  // What nobody has frozen may be trained later.
+  const bool trains_later = makes(model, config, Mode::train) && param.training.off_loss;
+  const bool exact =
+      trains_later || (changes(model, config, id) && (updates || config.segment > 0));
   const bool is_bf16 =
       config.values() == DType::bf16 && !exact &&
       std::all_of(param.uses.begin(), param.uses.end(),

@@ -54,7 +54,7 @@ bool freeze_without_gradient(const Model& model, std::vector<Training>& training
   if (model.loss() < 0) return false;
   const std::vector<bool> has_gradient = model.params_below_loss();
   for (size_t p = 0; p < training.size(); ++p)
-    if (!has_gradient[p]) training[p].frozen = true;
+    if (!has_gradient[p] && !training[p].frozen) training[p].frozen = training[p].off_loss = true;
   return std::find(has_gradient.begin(), has_gradient.end(), false) != has_gradient.end();
 }
 
@@ -68,7 +68,9 @@ Result<std::shared_ptr<const Model>> with_groups(const std::shared_ptr<const Mod
     bool any = false;
     for (size_t p = 0; p < training.size(); ++p) {
       if (!matches(group.pattern, model->params()[p].name)) continue;
-      training[p] = {group.frozen, group.rate_factor, group.weight_decay_factor};
+      training[p] = {.frozen = group.frozen,
+                     .rate_factor = group.rate_factor,
+                     .decay_factor = group.weight_decay_factor};
       any = true;
     }
     if (!any)

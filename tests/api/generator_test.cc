@@ -5,75 +5,9 @@
 #include <cmath>
 #include <map>
 
-#include "api/api.h"
+#include "api/generators.h"
 
 namespace {
-
-constexpr int64_t kContext = 20;
-constexpr const char* kModel = "gpt-nano:blocks=2,width=32,heads=4,context=20,vocabulary=41";
-
-struct FreeGenerator {
-  void operator()(weft_generator* generator) const { weft_generator_free(generator); }
-};
-using GeneratorPtr = std::unique_ptr<weft_generator, FreeGenerator>;
-using Tokens = std::vector<int32_t>;
-
-RunPtr new_run(int64_t sequences, uint32_t ranks = 1, uint32_t threads = 0, uint32_t size = 16,
-               uint32_t short_size = 2, uint32_t micro_batches = 0, uint32_t kinds = WEFT_STEPS_ALL,
-               uint32_t data = 1) {
-  weft_decoder_config config = defaults(weft_decoder_config_init);
-  config.sequences = sequences;
-  weft_model* model = nullptr;
-  Error err;
-  EXPECT_EQ(weft_model_decoder(kModel, &config, &model, nullptr, &err), WEFT_OK) << err.text;
-  weft_plan_config plan = plan_config(ranks * data, micro_batches ? micro_batches : ranks, size);
-  plan.short_size = short_size;
-  plan.step_kinds = kinds;
-  const weft_axis axes[] = {{"data", data, 0}, {"stage", ranks, 0}};
-  if (data > 1) plan.axes = axes;
-  if (data > 1) plan.n_axes = 2;
-  plan.seed = 9;
-  return start(ModelPtr(model), plan, threads);
-}
-
-GeneratorPtr new_generator(const RunPtr& run) {
-  weft_generator* out = nullptr;
-  Error err;
-  EXPECT_EQ(weft_generator_new(run.get(), &out, &err), WEFT_OK) << err.text;
-  return GeneratorPtr(out);
-}
-
-weft_sequence_config config_of(uint64_t number, double temperature = 1) {
-  weft_sequence_config out = defaults(weft_sequence_config_init);
-  out.number = number;
-  out.temperature = temperature;
-  return out;
-}
-
-uint64_t add(const GeneratorPtr& generator, const Tokens& tokens,
-             const weft_sequence_config& config) {
-  uint64_t id = 0;
-  Error err;
-  EXPECT_EQ(weft_generator_add(generator.get(), tokens.data(), tokens.size(), &config, &id, &err),
-            WEFT_OK)
-      << err.text;
-  return id;
-}
-
-bool poll(const GeneratorPtr& generator, weft_token& token) {
-  Error err;
-  token = sized<weft_token>();
-  const weft_status got = weft_generator_poll(generator.get(), &token, -1, &err);
-  EXPECT_GE(got, 0) << err.text;
-  return got == 1;
-}
-
-Tokens text(int32_t number, size_t length) {
-  Tokens out;
-  for (size_t i = 0; i < length; ++i)
-    out.push_back((number * 11 + static_cast<int32_t>(i) * 5) % 41);
-  return out;
-}
 
 // The tokens that a generator adds to one text.
 Tokens one(const Tokens& begin, const weft_sequence_config& config) {
@@ -158,52 +92,6 @@ TEST(Generator, AStepEndsWhenNoSequenceIsLeft) {
       EXPECT_EQ(count, stops ? 4 : 3);
     }
   }
-}
-
-// Sequences that are more than the rows of a replica.
-TEST(Generator, SequencesGetRowsInTurn) {
-  for (const uint32_t kinds : {uint32_t{WEFT_STEPS_ALL}, uint32_t{WEFT_STEPS_FORWARD}})
-    for (const uint32_t data : {1u, 2u}) {
-      const RunPtr run = new_run(5, 1, 0, 2, 0, data, kinds, data);
-      const GeneratorPtr generator = new_generator(run);
-      std::map<uint64_t, size_t> made;
-      for (uint32_t i = 0; i < 5 * data; ++i)
-        made[add(generator, text(static_cast<int32_t>(i), 1), config_of(i))] = 0;
-      weft_token token;
-      for (uint32_t i = 0; i < 30 * data && poll(generator, token); ++i) {
-        ++made[token.sequence];
-        size_t least = made[token.sequence], most = least;
-        for (const auto& [sequence, tokens] : made) {
-          least = std::min(least, tokens);
-          most = std::max(most, tokens);
-        }
-        ASSERT_LE(most, least + 2) << i;
-      }
-    }
-}
-
-// Other sequences fill the step. A long one advances, and so does a sequence beside which short
-// ones follow each other.
-TEST(Generator, ASequenceAdvancesBesideOthersThatFillTheSteps) {
-  for (const uint32_t kinds : {uint32_t{WEFT_STEPS_ALL}, uint32_t{WEFT_STEPS_FORWARD}})
-    for (const size_t length : {size_t{1}, size_t{4}}) {
-      const RunPtr run = new_run(2, 1, 0, 1, 0, 1, kinds);
-      const GeneratorPtr generator = new_generator(run);
-      weft_sequence_config config = config_of(0);
-      const uint64_t first = add(generator, text(0, 1), config);
-      weft_token token;
-      ASSERT_TRUE(poll(generator, token));
-      config.limit = 1;
-      uint64_t others = 0, made = 0;
-      for (add(generator, text(1, length), config); made < 6 && poll(generator, token);) {
-        if (token.sequence == first)
-          ++made;
-        else
-          add(generator, text(1 + static_cast<int32_t>(++others), length), config);
-      }
-      EXPECT_EQ(made, 6u);
-      EXPECT_GE(others, length == 1 ? 5u : 1u);
-    }
 }
 
 TEST(Generator, ARemovedSequenceHasNoMoreTokensAndFreesItsPlace) {

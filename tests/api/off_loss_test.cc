@@ -80,6 +80,27 @@ TEST_P(OffLoss, AParameterStaysAsItIs) {
   }
 }
 
+// Another plan may train it later.
+TEST(OffLossPlan, KeepsAllBitsOfItWithBf16) {
+  weft_plan_config config = decaying();
+  config.precision = "bf16";
+  for (const bool freezes : {false, true}) {
+    weft_parameter_group group = defaults(weft_parameter_group_init);
+    group.pattern = "side.*";
+    group.frozen = 1;
+    config.groups = &group;
+    config.n_groups = freezes ? 1 : 0;
+    const RunPtr run = start(new_plan(model_with(Side::output), config));
+    const TensorPtr weight = noise({8, 3}, 5);
+    Error err;
+    ASSERT_EQ(weft_run_write(run.get(), "side.weight", WEFT_VALUE, weight.get(), &err), WEFT_OK)
+        << err.text;
+    const auto written = read(run, "side.weight", WEFT_VALUE, {8, 3});
+    const auto* const values = static_cast<const float*>(weft_tensor_data(weight.get()));
+    EXPECT_EQ(written == std::vector<float>(values, values + 24), !freezes);
+  }
+}
+
 TEST(OffLossPlan, HasNoGradientsAndStateOfIt) {
   const PlanPtr without = new_plan(model_with(Side::none), decaying()),
                 with = new_plan(model_with(Side::output), decaying());

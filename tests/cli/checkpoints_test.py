@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """weft train --checkpoint: which directories a run writes into, and that no other run loses its checkpoints."""
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -110,6 +111,30 @@ class OneRun(Case):
         self.train(TINY, *TINY_STEP, "--steps", 1, "--checkpoint", directory)
         self.train("--resume", directory, "--in-process", "--steps", 2)
         self.assertEqual(sorted(os.listdir(directory)), sorted([*names, "latest", "step-00000001", "step-00000002"]))
+
+    # Earlier versions stored the default, which was then the whole context.
+    def test_a_resumed_run_keeps_the_length_of_its_sequences(self):
+        model = "llama:blocks=1,width=8,heads=1,key_heads=1,head_size=8,inner=8,context=1040,vocabulary=256"
+        text, directory = self.path("book.txt"), self.path("ck")
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("It was a day of rain. " * 300)
+        args = ["--data", text, "--micro-batches", 1, "--micro-batch-size", 1, "--seed", 1]
+        whole = self.train(model, *args, "--seq-len", 1040, "--steps", 3)[1]["digest"]
+        self.train(model, *args, "--seq-len", 1040, "--steps", 2, "--checkpoint", directory)
+        manifest = os.path.join(directory, "step-00000002", "manifest.json")
+        with open(manifest, encoding="utf-8") as file:
+            stored = file.read()
+        self.assertIn('"seq-len": "1040"', stored)
+        stored = stored.replace('"seq-len": "1040"', '"seq-len": "0"')
+        for _ in range(2):  # at first with the old checksum
+            with open(manifest, "w", encoding="utf-8") as file:
+                file.write(stored)
+            sums = re.search(r"checksum is (\w+), but the rest has (\w+)", run("inspect", directory).stderr)
+            stored = stored.replace(*sums.groups()) if sums else stored
+        self.assertEqual(self.train("--resume", directory, "--steps", 3)[1]["digest"], whole)
+        self.train(model, *args, "--steps", 1, "--checkpoint", self.path("default"))
+        with open(os.path.join(self.path("default"), "step-00000001", "manifest.json"), encoding="utf-8") as file:
+            self.assertIn('"seq-len": "1024"', file.read())
 
     def test_a_refused_run_leaves_no_directory(self):
         self.fails(3, "cannot open", "train", "--resume", self.base("ck", 1), "--checkpoint", self.path("new"), "--profile", self.path("none"))

@@ -419,10 +419,12 @@ class NamesOfHuggingFace(Case):
         wte = self.tensors["transformer.wte.weight"]
         for tensors in (self.tensors, {**self.tensors, "lm_head.weight": wte},
                         {**self.tensors, "lm_head.weight": wte, "transformer.h.0.attn.masked_bias": ([1], bytes(4))},
-                        {**self.tensors, "gpt_neox.layers.0.attention.bias": ([1], bytes(4))}):
+                        {**self.tensors, "gpt_neox.layers.0.attention.bias": ([1, 1, 2, 2], bytes(16))}):
             done = self.started(tensors)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(lines(done.stdout)[-1]["digest"], self.digest)
+        bias = self.started({**self.tensors, "gpt_neox.layers.0.attention.bias": ([2], bytes(8))})
+        self.assertIn("1 surplus tensor", bias.stderr)  # a mask has four dimensions
 
     def test_a_head_that_differs_is_of_an_untied_model(self):
         shape, values = self.tensors["transformer.wte.weight"]

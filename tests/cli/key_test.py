@@ -38,6 +38,7 @@ class Keys(Case):
                            ("expected an address without a key", ["worker", "--join", "tcp://h:1", "--listen", "tcp://" + line]),
                            ("expected tcp://ADDRESS:PORT", ["worker", "--join", line]),
                            ("unknown argument", ["worker", "tcp://" + line]),
+                           ("unknown argument", ["worker", "--join", "tcp://h:1?key", 64 * "a"]),
                            ("--rank", ["worker", "--join", "tcp://h:1", "--rank", line])):
             self.fails(2, text, *args)
             self.assertNotIn("aaaa", run(*args).stderr)

@@ -112,11 +112,12 @@ TEST(JsonSamples, OtherKeysDescribeASample) {
   const std::string chat =
       R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]})";
   has_no_effect(line("a", "b"), R"(, "id": 7, "score": 0.5, "tools": null, "text": null)");
-  has_no_effect(R"({"text": "a b"})", R"(, "meta": {"a": [[[[{"b": [1]}]]]]}, "prompt": "c")");
+  has_no_effect(R"({"text": "a b"})", R"(, "meta": {"a": [[[[{"b": [1]}]]]]}, "prompt": null)");
   has_no_effect(chat, R"(, "prompt": "Hi", "tools": [])");
   std::string parts = chat;
-  parts.replace(parts.find("\"Ho\"}"), 5,
-                R"([{"type": "text", "text": "H"}, {"type": "text", "text": "o"}], "name": null})");
+  parts.replace(
+      parts.find("\"Ho\"}"), 5,
+      R"([{"type": "text", "text": "H"}, {"type": "text", "text": "o", "image": null}], "name": null})");
   EXPECT_EQ(tokens_of(parts), tokens_of(chat));
   EXPECT_EQ(tokens_of("\xef\xbb\xbf" + chat), tokens_of(chat));
 }
@@ -246,9 +247,11 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
   refused(good + R"({"text": 3})", {"line 2", "'text' expects a string, found 3"});
   refused(good + R"({"text": ""})", {"line 2", "'text' is empty"}, {.end = 2});
   refused(R"({"text": "a", "completion": "b"})", {"line 1", "has more than one of 'completion'"});
+  refused(R"({"text": "a", "prompt": "b"})", {"line 1", "or 'prompt' with 'text'"});
   refused(R"({"prompt": "a", "completion": "b", "weight": 2})",
           {"line 1", "'weight' is not supported"});
   refused(R"({"text": "a", "tools": [{"name": "f"}]})", {"line 1", "'tools' is not supported"});
+  refused(R"({"text": "a", "system": "s"})", {"line 1", "'system' is not supported"});
   refused(line("a", ""), {"line 1", "'completion' has no tokens"});
   refused(line("a", ""), {"line 1", "'completion' has no tokens"}, {.end = 2});
   refused(good, {"line 1", "the model has a vocabulary of 10"}, {.vocabulary = 10});
@@ -260,6 +263,8 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
           {"messages[0].'content' expects a string"});
   refused(R"({"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]})",
           {"messages[0].'tool_calls' is not supported"});
+  refused(R"({"messages": [{"role": "assistant", "content": "a", "train": false}]})",
+          {"messages[0].'train' is not supported"});
   refused(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})",
           {"messages[0].'content' has a part of type 'image'"});
   refused(R"({"messages": [], "text": "a"})", {"line 1", "has more than one of"});

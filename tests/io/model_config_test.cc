@@ -59,6 +59,7 @@ TEST_F(ModelConfig, RefusesWhatItWouldComputeDifferently) {
        "'layer_norm_epsilon' is 1e-06, expected 1e-05"},
       {"attn_pdrop", 0.5, Code::unsupported, "'embd_pdrop' is 0, expected 0.5"},
       {"tie_word_embeddings", "no", Code::data, "expected true or false"},
+      {"is_causal", false, Code::unsupported, "'is_causal' is false, expected true"},
       {"quantization_config",
        {{"bits", 8}},
        Code::unsupported,
@@ -157,6 +158,7 @@ TEST_F(ModelConfig, NamesCapsAndWindowsOfGemma2) {
   expect_keys("window=");
   expect_refused({
       {"hidden_activation", "gelu", Code::unsupported, R"(expected "gelu_pytorch_tanh")"},
+      {"sliding_window_pattern", 3, Code::unsupported, "'sliding_window_pattern' is not known"},
       {"attn_logit_softcapping", "50", Code::data, "expected a number"},
       {"use_bidirectional_attention", true, Code::unsupported, "is true, expected false"},
   });

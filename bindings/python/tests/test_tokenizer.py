@@ -69,7 +69,7 @@ class Tokenizers(unittest.TestCase):
                 self.assertEqual(set(targets[1]), {-1})
 
     def test_failures(self):
-        with self.assertRaisesRegex(weft.DataError, "has no 'model'"):
+        with self.assertRaisesRegex(weft.DataError, "tokenizer: has no 'model'"):
             weft.Tokenizer.parse("{}")
         with self.assertRaisesRegex(weft.InvalidError, "expected at least 256"):
             weft.Tokenizer.train("a", "/nonexistent/x", vocabulary=5)

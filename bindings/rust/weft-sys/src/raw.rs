@@ -1461,7 +1461,7 @@ extern "C" {
     pub fn weft_tokenizer_train(text: *const c_char, n_text: usize, config: *const weft_tokenizer_config, path: *const c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_run_config_init(config: *mut weft_run_config, size: usize);
-    /// Allocates the planned memory and initializes the parameters. If `mesh` is NULL, this process hosts all ranks. Otherwise the call waits until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh serves one run, which ends with it. `config` may be NULL. Owner: caller; free with weft_run_free. Thread: any.
+    /// Allocates the planned memory and initializes the parameters. If `mesh` is NULL, this process hosts all ranks. Otherwise the call waits until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh serves one run; weft_mesh_free ends the run. `config` may be NULL. Owner: caller; free with weft_run_free. Thread: any.
     ///
     /// With WEFT_RUN_NOWAIT the call returns at once, and weft_run_poll delivers WEFT_EVENT_JOINED, _LEFT and _REFUSED, and then either WEFT_EVENT_STARTED or WEFT_EVENT_FAILED. Other calls on the run return WEFT_ESTATE until then. Without mesh and threads, it starts at once.
     pub fn weft_run_start(plan: *const weft_plan, mesh: *mut weft_mesh, config: *const weft_run_config, out: *mut *mut weft_run, err: *mut weft_error) -> weft_status;
@@ -1511,7 +1511,7 @@ extern "C" {
     pub fn weft_generator_add(generator: *mut weft_generator, tokens: *const i32, n_tokens: usize, config: *const weft_sequence_config, sequence: *mut u64, err: *mut weft_error) -> weft_status;
     /// Ends a sequence; its tokens that have not been polled are dropped. WEFT_ENOENT: it has ended, and no token was left. Thread: owner.
     pub fn weft_generator_remove(generator: *mut weft_generator, sequence: u64, err: *mut weft_error) -> weft_status;
-    /// Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. Sequences that are more than the rows of a step get them in turn. A token depends only on the weights, its sequence and the configuration of the sequence, not on other sequences, ranks and threads. WEFT_EDATA: a logit is NaN, or the largest one is not finite, and token->sequence has ended. Thread: owner.
+    /// Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. If a step has fewer rows than there are sequences, the sequences get rows in turn. A token depends only on the weights, its sequence and the configuration of it, not on other sequences, ranks and threads. WEFT_EDATA: a logit is NaN, or the largest one is not finite, and token->sequence has ended. Thread: owner.
     pub fn weft_generator_poll(generator: *mut weft_generator, token: *mut weft_token, timeout_ns: i64, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_save_config_init(config: *mut weft_save_config, size: usize);

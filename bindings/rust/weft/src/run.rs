@@ -143,7 +143,7 @@ pub struct Run {
     pub(crate) watch: Option<crate::stream::Watch>,
     /// The run refers to it.
     _log: Option<Log>,
-    /// The mesh outlives the run.
+    /// The run keeps the mesh.
     _mesh: Option<Arc<MeshHandle>>,
     _owner: PhantomData<*mut ()>,
 }

@@ -19,7 +19,7 @@ fn a_trained_tokenizer_turns_text_into_ids_and_back() {
     assert_eq!(tokenizer.id("<|end|>"), Some(0));
     assert_eq!(tokenizer.encode("<|end|>", Specials::default()).unwrap(), [0]);
     assert!(tokenizer.encode("<|end|>", Specials { plain: true, add: true }).unwrap().len() > 1);
-    assert_eq!(Tokenizer::parse(b"{}").err().unwrap().to_string(), "has no 'model'");
+    assert_eq!(Tokenizer::parse(b"{}").err().unwrap().to_string(), "tokenizer: has no 'model'");
 }
 
 #[test]
