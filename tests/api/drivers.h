@@ -72,3 +72,19 @@ struct Directory {
   ~Directory() { std::filesystem::remove_all(path); }
   std::string path;
 };
+
+inline std::string save(const RunPtr& run, const Directory& directory) {
+  weft_save_config config = defaults(weft_save_config_init);
+  config.directory = directory.path.c_str();
+  Error err;
+  EXPECT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
+  return directory.path;
+}
+
+// Of the small models of the tests, which have six parameters.
+inline uint32_t states(const CheckpointPtr& checkpoint) {
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
+  EXPECT_EQ(weft_checkpoint_describe(checkpoint.get(), &info), WEFT_OK);
+  EXPECT_EQ(info.n_params, 6u);
+  return info.n_states;
+}

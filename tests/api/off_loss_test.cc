@@ -139,21 +139,6 @@ TEST(OffLossPlan, MayTrainNothingWithoutGroups) {
   EXPECT_EQ(digest(run), before);
 }
 
-std::string save(const RunPtr& run, const Directory& directory) {
-  weft_save_config config = defaults(weft_save_config_init);
-  config.directory = directory.path.c_str();
-  Error err;
-  EXPECT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
-  return directory.path;
-}
-
-uint32_t states(const CheckpointPtr& checkpoint) {
-  weft_checkpoint_info info = sized<weft_checkpoint_info>();
-  EXPECT_EQ(weft_checkpoint_describe(checkpoint.get(), &info), WEFT_OK);
-  EXPECT_EQ(info.n_params, 6u);
-  return info.n_states;
-}
-
 // As one of a version that trained it has.
 TEST(OffLossCheckpoint, MayHaveItsState) {
   const Directory directory;

@@ -275,21 +275,6 @@ TEST(ParameterGroup, IsPartOfThePlan) {
                {"'groups': has no 'frozen'"});
 }
 
-std::string save(const RunPtr& run, const Directory& directory) {
-  weft_save_config config = defaults(weft_save_config_init);
-  config.directory = directory.path.c_str();
-  Error err;
-  EXPECT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
-  return directory.path;
-}
-
-uint32_t states(const CheckpointPtr& checkpoint) {
-  weft_checkpoint_info info = sized<weft_checkpoint_info>();
-  EXPECT_EQ(weft_checkpoint_describe(checkpoint.get(), &info), WEFT_OK);
-  EXPECT_EQ(info.n_params, 6u);
-  return info.n_states;
-}
-
 TEST(ParameterGroup, ACheckpointHasNoStateOfFrozenParameters) {
   const Directory directory;
   const RunPtr run = start(small_model(), with_groups(frozen_a()));
