@@ -195,7 +195,7 @@ bool rounds(const Model& model, const PlanConfig& config, const Param::Use& use)
 
 Desc stored_desc(const Model& model, const PlanConfig& config, ParamId id, bool updates) {
   const Param& param = model.param(id);
-  // What nobody has frozen may be trained later.
+  // No group freezes it, and another plan may train it.
   const bool trains_later = makes(model, config, Mode::train) && param.training.off_loss;
   const bool exact =
       trains_later || (changes(model, config, id) && (updates || config.segment > 0));
