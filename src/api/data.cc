@@ -28,11 +28,12 @@ constexpr uint64_t kHeldOut = ~uint64_t{0};
 Status check_ids(const char* path, const weft_data_config& c) {
   if (!path) return {};
   const std::string_view name = path;
-  if (c.tokenizer && name.ends_with(".json"))
+  if (c.tokenizer) {
+    if (!name.ends_with(".json")) return {};
     return Status(Code::invalid, cat("data '", name,
                                      "': a file of samples is named NAME.jsonl, "
                                      "and has one in each line"));
-  if (c.tokenizer) return {};
+  }
   if (is_json_samples(name))
     return Status(Code::invalid, cat("data '", name, "': samples of text need a tokenizer"));
   if (c.vocabulary == 256 || has_ids(name)) return {};

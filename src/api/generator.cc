@@ -150,7 +150,7 @@ Status weft_generator::add(std::span<const int32_t> tokens, const weft_sequence_
   made->begun = tokens.size();
   made->id = next_++;
   made->weights = run_->weights_written;
-  made->turn = rows_.last_turn();
+  made->turn = rows_.new_turn();
   const CachePlaces::Taken taken = free_.take(tokens, made->weights);
   made->place = taken.place;
   made->cached = taken.cached;

@@ -60,13 +60,12 @@ Result<Access> access(const weft_run& run, const char* name, weft_part part,
   if (id < 0) return Status(Code::not_found, cat("the model has no parameter '", name, "'"));
   WEFT_TRY_ASSIGN(const Part inner, part_of(plan, part));
   const Param& param = plan.whole->param(id);
-  if (inner != Part::value && param.training.frozen) {
-    const bool has_gradient = plan.whole->params_below_loss()[static_cast<size_t>(id)];
-    return Status(Code::not_found,
-                  cat("parameter '", name, "' is ",
-                      has_gradient ? "frozen in this run" : "one that the loss does not depend on",
-                      ", and has neither a gradient nor optimizer state"));
-  }
+  if (inner != Part::value && param.training.frozen)
+    return Status(
+        Code::not_found,
+        cat("parameter '", name, "' is ",
+            param.training.off_loss ? "one that the loss does not depend on" : "frozen in this run",
+            ", and has neither a gradient nor optimizer state"));
   if (inner != Part::value && inner != Part::grad && !param.has_gradient())
     return Status(Code::not_found, cat("parameter '", name, "' is a moving average, and has no ",
                                        "optimizer state"));

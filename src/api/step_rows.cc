@@ -67,7 +67,7 @@ void StepRows::choose_rows(const Sequences& sequences, size_t most, Tokens token
             [](const Share* a, const Share* b) { return a->sequence->turn < b->sequence->turn; });
   left_.assign(chosen_.size(), most);
   for (Share* share : by_turn_)
-    if (give(*share, 1)) share->sequence->turn = last_turn();
+    if (give(*share, 1)) share->sequence->turn = new_turn();
   for (Share& share : shares_) {
     give(share, share.wanted - share.rows);
     add_rows(share);

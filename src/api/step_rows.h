@@ -32,7 +32,7 @@ struct Sequence {
   size_t begun;       // number of tokens at the start
   size_t cached = 0;  // tokens
   uint64_t weights;   // weft_run::weights_written when it joined
-  uint64_t turn;      // StepRows::last_turn() when it joined or got a row in turn
+  uint64_t turn;      // StepRows::new_turn() when it joined or got a row in turn
   size_t waiting() const { return tokens.size() - cached; }
 };
 using Sequences = std::vector<std::unique_ptr<Sequence>>;
@@ -48,8 +48,8 @@ class StepRows {
   // `context`: positions of a sequence in the cache, which has places for so many sequences.
   StepRows(const Plan& plan, size_t context, size_t sequences);
 
-  // A turn after all others. The sequence with the first turn gets the next row.
-  uint64_t last_turn() { return ++turns_; }
+  // A turn that comes after all earlier ones. The sequence with the first turn gets the next row.
+  uint64_t new_turn() { return ++turns_; }
 
   // The rows with which the next step begins, and their number at its end. Chosen tokens count as
   // cached.

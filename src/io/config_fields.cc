@@ -64,14 +64,16 @@ Status ConfigFields::unexpected(const char* field, const Json& value, std::strin
 }
 
 Status ConfigFields::finish() const {
+  size_t count = 0;
   std::string unknown;
-  for (const auto& [name, value] : object_.members())
-    if (!read_.contains(name) && !value.is_off())
-      unknown += cat(unknown.empty() ? "" : ", ", shown(where_ + name));
-  if (unknown.empty()) return {};
-  const bool several = unknown.find(", ") != unknown.npos;
+  for (const auto& [name, value] : object_.members()) {
+    if (read_.contains(name) || value.is_off()) continue;
+    unknown += cat(count > 0 ? ", " : "", shown(where_ + name));
+    ++count;
+  }
+  if (count == 0) return {};
   return Status(Code::unsupported,
-                cat(several ? "fields " : "field ", unknown, several ? " are" : " is",
+                cat(count == 1 ? "field " : "fields ", unknown, count == 1 ? " is" : " are",
                     " not known, and may affect results"));
 }
 

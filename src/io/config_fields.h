@@ -37,7 +37,8 @@ class ConfigFields {
   Status list(const char* field, std::vector<double>& out);
   Status unexpected(const char* field, const Json& value, std::string_view expected,
                     Code code = Code::data) const;
-  // Fails if a field was not read, unless it is off: each version of a program adds some.
+  // Fails if a field was not read, unless its value is off (Json::is_off()): each version of a
+  // program adds some.
   Status finish() const;
 
  private:

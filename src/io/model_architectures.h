@@ -60,8 +60,8 @@ struct Architecture {
   bool local_rotary = false;  // rope_parameters has an object for each type of layers
   Windows windows = Windows::none;
   double window = 0;        // of Transformers if the field is missing; 0: none
-  double period = 0;        // likewise, or of all its models
-  bool has_period = false;  // the field sliding_window_pattern
+  double period = 0;        // of periodic windows
+  bool has_period = false;  // sliding_window_pattern sets another period
   std::span<const char* const> ignored;
 };
 

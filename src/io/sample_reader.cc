@@ -160,7 +160,7 @@ Result<SampleIds> SampleReader::read_messages(const Json& object) const {
 }
 
 Result<SampleIds> SampleReader::read(std::string_view line) const {
-  // Limits for keys that are not used.
+  // Keys that describe the sample may have fractions and many levels.
   const JsonLimits limits{.fractions = Fractions::allow, .depth = 64};
   WEFT_TRY_ASSIGN(const Json object, read_json(line, limits));
   Fields fields(object, "");

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "jinja/interpreter.h"
 #include "jinja/parser.h"
+#include "jinja/python_text.h"
 
 namespace weft {
 
@@ -48,12 +49,6 @@ Status changes_text(const std::string& name, size_t message) {
                 cat(name, ": message ", message,
                     " changes the text of earlier messages, so that the place of an answer is not "
                     "known; a template with generation blocks is required"));
-}
-
-std::string_view stripped(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
-  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
 
 }  // namespace
@@ -134,22 +129,24 @@ Result<std::optional<size_t>> ChatTemplate::end_of_answer(std::span<const ChatMe
                                                           size_t i, const ChatVariables& variables,
                                                           std::string_view whole) const {
   std::string other = "weft";
-  while (whole.find(other) != whole.npos) other += other;
+  while (jinja::find_text(whole, other, 0) != whole.npos) other += other;
   std::vector<ChatMessage> changed(messages.begin(), messages.end());
   changed[i].content = other;
   const std::span<const ChatMessage> all = changed;
   WEFT_TRY_ASSIGN(const std::string text, render(all, variables, false));
   WEFT_TRY_ASSIGN(const std::string last, render(all.first(i + 1), variables, false));
-  const size_t begin = text.find(other), begin_of_last = last.find(other);
+  const size_t begin = jinja::find_text(text, other, 0),
+               begin_of_last = jinja::find_text(last, other, 0);
   if (begin == text.npos || begin_of_last == last.npos) return std::optional<size_t>();
   const std::string_view rest = std::string_view(text).substr(begin + other.size()),
                          turn = std::string_view(last).substr(begin_of_last + other.size());
   if (rest.size() + begin > whole.size()) return std::optional<size_t>();
   const size_t end = whole.size() - rest.size();
+  const auto bare = [](std::string_view part) { return jinja::stripped(part, jinja::Side::both); };
   const bool same = whole.substr(0, begin) == std::string_view(text).substr(0, begin) &&
                     whole.substr(end) == rest && rest.starts_with(turn) &&
                     // Otherwise a part of the answer, such as its reasoning, is left out.
-                    stripped(whole.substr(begin, end - begin)) == stripped(messages[i].content);
+                    bare(whole.substr(begin, end - begin)) == bare(messages[i].content);
   return same ? std::optional(end + turn.size()) : std::nullopt;
 }
 

@@ -23,6 +23,18 @@ ModelPtr model_with(Side side) {
   return model;
 }
 
+weft_value add_node(const ModelPtr& model, const char* op, weft_value input, weft_param param) {
+  weft_node_config config = defaults(weft_node_config_init);
+  config.op = op;
+  config.inputs = &input;
+  config.params = &param;
+  config.n_inputs = config.n_params = 1;
+  weft_value out = {};
+  Error err;
+  EXPECT_EQ(weft_model_add_node(model.get(), &config, &out, &err), WEFT_OK) << err.text;
+  return out;
+}
+
 constexpr int64_t kSide = 8 * 3 + 3, kOthers = 6 * 8 + 8 + 8 * 3 + 3;
 
 weft_plan_config decaying(uint32_t ranks = 1) {
@@ -197,17 +209,11 @@ TEST(OffLossOp, NeedsNoGradientOfItsParameters) {
   Error err;
   ASSERT_EQ(weft_model_add_op(model.get(), &op, nullptr, &err), WEFT_OK) << err.text;
   const weft_value x = add_input(model, "x", {1, 6}), y = add_input(model, "y", {1, 3});
-  weft_value hidden = add_linear(model, "a", x, 8);
+  const weft_value hidden = add_linear(model, "a", x, 8);
   const weft_desc d = desc({8});
   weft_param by = {};
   ASSERT_EQ(weft_model_add_param(model.get(), "by", &d, WEFT_INIT_CONSTANT, 2, &by, &err), WEFT_OK);
-  weft_node_config shift = defaults(weft_node_config_init);
-  shift.op = "shift";
-  shift.inputs = &hidden;
-  shift.params = &by;
-  shift.n_inputs = shift.n_params = 1;
-  weft_value out = {};
-  ASSERT_EQ(weft_model_add_node(model.get(), &shift, &out, &err), WEFT_OK) << err.text;
+  const weft_value out = add_node(model, "shift", hidden, by);
   ASSERT_EQ(weft_model_add_output(model.get(), out, &err), WEFT_OK) << err.text;
   add_node(model, "mse", {add_linear(model, "b", hidden, 3), y});
 
@@ -227,19 +233,13 @@ TEST(OffLossProgram, LeavesThePiecesAsTheyAre) {
     Error err;
     ASSERT_EQ(add_axis(model, "wide", 2, err), WEFT_OK) << err.text;
     const weft_value x = add_input(model, "x", {1, 6}), y = add_input(model, "y", {1, 3});
-    weft_value hidden = add_linear(model, "a", x, 8);
+    const weft_value hidden = add_linear(model, "a", x, 8);
     const weft_desc d = desc({8, 4});
     weft_param weight = {};
     ASSERT_EQ(weft_model_add_param(model.get(), "side", &d, WEFT_INIT_NORMAL, 0.5, &weight, &err),
               WEFT_OK);
     ASSERT_EQ(weft_model_cut_param(model.get(), weight, 1, "wide", 0, &err), WEFT_OK) << err.text;
-    weft_node_config side = defaults(weft_node_config_init);
-    side.op = "linear";
-    side.inputs = &hidden;
-    side.params = &weight;
-    side.n_inputs = side.n_params = 1;
-    weft_value out = {};
-    ASSERT_EQ(weft_model_add_node(model.get(), &side, &out, &err), WEFT_OK) << err.text;
+    weft_value out = add_node(model, "linear", hidden, weight);
     ASSERT_EQ(add(model, {"all_gather", "wide", {}, 1}, out, &out, err), WEFT_OK) << err.text;
     ASSERT_EQ(weft_model_add_output(model.get(), out, &err), WEFT_OK) << err.text;
     add_node(model, "mse", {add_linear(model, "b", hidden, 3), y});

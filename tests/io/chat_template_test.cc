@@ -220,6 +220,19 @@ TEST(ChatTemplate, AnswersBeforeTheLastOneMayLackItsReasoning) {
   }
 }
 
+// The text that stands in for an answer is longer than any like it. A search that takes the product
+// of both lengths would need minutes.
+TEST(ChatTemplate, AnswersOfRepeatedTextAreFound) {
+  const auto chat = ChatTemplate::parse(read("qwen3.jinja")).take();
+  const std::string answer = times("weft", 300000);
+  const std::vector<ChatMessage> messages = {
+      {"user", "a"}, {"assistant", answer}, {"user", "c"}, {"assistant", "d"}};
+  const auto out = chat.render_answers(messages, {});
+  ASSERT_TRUE(out.ok()) << out.status().text();
+  const auto [begin, end] = out.value().answers.front();
+  EXPECT_EQ(out.value().text.substr(begin, end - begin), answer + "<|im_end|>\n");
+}
+
 TEST(ChatTemplate, AConversationWithoutAnswersHasNone) {
   const auto chat = ChatTemplate::parse(read("smollm3.jinja")).take();
   const std::vector<ChatMessage> messages = {{"user", "a"}};
