@@ -1,5 +1,5 @@
 // Blocks of bf16 products by AMX: two by two tiles of sums. The columns of a panel are summed over
-// 256 elements of k at a time, for all rows, so that this part of B stays in the L1 cache.
+// up to 384 elements of k at a time, for all rows, so that this part of B stays in the L1 cache.
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -22,8 +22,8 @@ namespace {
 
 constexpr int64_t kTile = amx::kTileRows;  // and columns of sums
 constexpr int64_t kPairRows = 2 * kTile;
-constexpr int64_t kDepthChunks = 8;
-constexpr int64_t kSliceChunks = 16;
+constexpr int64_t kShortChunks = 8;   // of a short k
+constexpr int64_t kDepthChunks = 12;  // of a longer one at a time, at most
 constexpr int64_t kChunkElements = kBf16Chunk * kBf16Panel;
 constexpr int64_t kChunkLines = 2 * kTile;
 
@@ -51,15 +51,24 @@ struct Sums {
   int64_t row;  // bytes
 };
 
-template <bool Two>
+// A stays in the L1 cache if its rows are few; more of them would replace B there.
+template <int Tile, bool Stays>
+inline void load_a(const Bf16* a, int64_t row) {
+  if constexpr (Stays)
+    amx::load<Tile>(a, row);
+  else
+    amx::load_once<Tile>(a, row);
+}
+
+template <bool Two, bool Stays>
 inline void add_chunk(const Bf16* a, int64_t row, const Bf16* b) {
-  amx::load<4>(a, row);
+  load_a<4, Stays>(a, row);
   amx::load<6>(b, amx::kTileBytes);
   amx::load<7>(b + kChunkElements / 2, amx::kTileBytes);
   amx::multiply<0, 4, 6>();
   amx::multiply<1, 4, 7>();
   if constexpr (Two) {
-    amx::load<5>(a + kTile * row / static_cast<int64_t>(sizeof(Bf16)), row);
+    load_a<5, Stays>(a + kTile * row / static_cast<int64_t>(sizeof(Bf16)), row);
     amx::multiply<2, 5, 6>();
     amx::multiply<3, 5, 7>();
   }
@@ -87,17 +96,20 @@ struct Written {
 };
 
 inline void fetch_written(Written written, int64_t chunk) {
-  constexpr int64_t kRows = kPairRows / kDepthChunks;
+  constexpr int64_t kRows = kPairRows / kShortChunks;
+  if (chunk >= kShortChunks) return;
   const char* at = written.data + chunk * kRows * written.row;
   for (int64_t i = 0; i < kRows; ++i, at += written.row)
     for (int64_t line = 0; line < written.lines; ++line)
       __builtin_prefetch(at + line * amx::kTileBytes, 1, 2);
 }
 
-// Adds `whole` chunks of A, then one of `tail` unless it is null.
-template <bool Two>
-void add_chunks(Rows a, int64_t whole, Rows tail, const Bf16* b, Ahead ahead, Sums c,
-                bool from_zero, Written written) {
+// Adds `whole` chunks of A, then one of `tail` unless it is null. A call would wait for the stores
+// of the tiles before, because it copies its arguments through memory.
+template <bool Two, bool Stays>
+[[gnu::always_inline]] inline void add_chunks(Rows a, int64_t whole, Rows tail, const Bf16* b,
+                                              Ahead ahead, Sums c, bool from_zero,
+                                              Written written) {
   float* lower = c.data + kTile * c.row / static_cast<int64_t>(sizeof(float));
   if (from_zero) {
     amx::zero<0>();
@@ -117,9 +129,9 @@ void add_chunks(Rows a, int64_t whole, Rows tail, const Bf16* b, Ahead ahead, Su
   for (int64_t chunk = 0; chunk < whole; ++chunk, b += kChunkElements) {
     fetch_lines(ahead, chunk);
     fetch_written(written, chunk);
-    add_chunk<Two>(a.data + chunk * kBf16Chunk, a.row, b);
+    add_chunk<Two, Stays>(a.data + chunk * kBf16Chunk, a.row, b);
   }
-  if (tail.data) add_chunk<Two>(tail.data, tail.row, b);
+  if (tail.data) add_chunk<Two, Stays>(tail.data, tail.row, b);
   amx::store<0>(c.data, c.row);
   amx::store<1>(c.data + kTile, c.row);
   if constexpr (Two) {
@@ -149,26 +161,33 @@ struct Strip {
   int64_t row;  // floats
 };
 
-// Rows i .. end - 1 of one panel. `next` is the part of B that is read after `b`.
-void add_depth(Slice depth, int64_t i, int64_t end, const Bf16* b, const Bf16* next, Sums c,
-               bool from_zero, Written written) {
+// Rows i .. end - 1 of one panel. `next` is the part of B that is read after `b`, of which `lines`
+// lines of each chunk are fetched.
+void add_depth(Slice depth, int64_t i, int64_t end, const Bf16* b, const Bf16* next, int64_t lines,
+               Sums c, bool from_zero, Written written) {
   const int64_t bytes = depth.a_row * static_cast<int64_t>(sizeof(Bf16));
   const int64_t whole = depth.end - depth.first - (depth.tail != nullptr);
   const int64_t begin = i, rows = end - i;
-  // With few rows, reading B takes all the time, and the processor itself fetches it faster.
-  const int64_t lines = rows > kPairRows ? kChunkLines : 0;
   for (; i < end; i += kPairRows) {
     const Ahead ahead{next, (i - begin) * lines / rows,
                       std::min(rows, i - begin + kPairRows) * lines / rows};
     const Rows a{depth.a + i * depth.a_row, bytes};
     const Rows tail{depth.tail ? depth.tail + i * kBf16Chunk : nullptr, amx::kTileBytes};
-    if (end - i > kTile)
-      add_chunks<true>(a, whole, tail, b, ahead, c, from_zero, written);
+    if (end - i > kTile && rows > kPairRows)
+      add_chunks<true, false>(a, whole, tail, b, ahead, c, from_zero, written);
+    else if (end - i > kTile)
+      add_chunks<true, true>(a, whole, tail, b, ahead, c, from_zero, written);
     else
-      add_chunks<false>(a, whole, tail, b, ahead, c, from_zero, {});
+      add_chunks<false, true>(a, whole, tail, b, ahead, c, from_zero, {});
     c.data += kPairRows * c.row / static_cast<int64_t>(sizeof(float));
     written.data += kPairRows * written.row;
   }
+}
+
+// How many of these chunks to sum at a time, so that all passes have about as many.
+int64_t depth_chunks(int64_t chunks) {
+  const int64_t passes = std::max<int64_t>(1, (chunks + kDepthChunks - 1) / kDepthChunks);
+  return (chunks + passes - 1) / passes;
 }
 
 // Rows i .. end - 1 of one panel, a slice of k.
@@ -190,16 +209,19 @@ void add_panel(const Part& part, int64_t i, int64_t end, int64_t panel, Slice sl
                g.c_row * static_cast<int64_t>(sizeof(Bf16)), 1};
   const Bf16* b = g.b + panel * bf16_panel_elements(g.k) + slice.first * kChunkElements;
   const Bf16* const next_panel = b + bf16_panel_elements(g.k);
+  // What other rows read, too, is in the L2 cache.
+  const int64_t lines = i == part.begin && end == part.end ? kChunkLines : 0;
+  const int64_t step = depth_chunks(slice.end - slice.first);
   Slice depth = slice;
   for (;;) {  // also without a chunk, which clears C
-    const bool first = depth.first == 0, last = depth.first + kDepthChunks >= slice.end;
-    depth.end = last ? slice.end : depth.first + kDepthChunks;
+    const bool first = depth.first == 0, last = depth.first + step >= slice.end;
+    depth.end = last ? slice.end : depth.first + step;
     depth.tail = last ? slice.tail : nullptr;
-    const Bf16* const following = last ? next_panel : b + kDepthChunks * kChunkElements;
-    add_depth(depth, i, end, b, following, c, !g.add && first, first ? written : Written{});
+    const Bf16* const following = last ? next_panel : b + step * kChunkElements;
+    add_depth(depth, i, end, b, following, lines, c, !g.add && first, first ? written : Written{});
     if (last) break;
     depth.first = depth.end;
-    depth.a += kDepthChunks * kBf16Chunk;
+    depth.a += step * kBf16Chunk;
     b = following;
   }
   if (!in_place && ends) end_strip(g, strip);
@@ -208,14 +230,14 @@ void add_panel(const Part& part, int64_t i, int64_t end, int64_t panel, Slice sl
 // With a long k, a slice of A stays in the L2 cache while all panels are multiplied. It is copied,
 // with zeros up to a whole chunk: rows of A may begin anywhere in a line.
 [[gnu::noinline]] void add_slices(const Part& part) {
-  constexpr int64_t kSlice = kSliceChunks * kBf16Chunk, kRow = kSlice + kBf16Chunk;
+  constexpr int64_t kSlice = kDepthChunks * kBf16Chunk, kRow = kSlice + kBf16Chunk;
   alignas(64) float sums[kBf16BlockRows * kBf16LongColumns];
   alignas(64) Bf16 a[kBf16BlockRows * kRow];
   const Bf16Product& g = part.g;
   const int64_t panels = bf16_panels(g.n), chunks = bf16_chunks(g.k);
   assert(panels * kBf16Panel <= kBf16LongColumns);
-  for (int64_t first = 0; first < chunks; first += kSliceChunks) {
-    const int64_t end = std::min(chunks, first + kSliceChunks), begin = first * kBf16Chunk;
+  for (int64_t first = 0; first < chunks; first += kDepthChunks) {
+    const int64_t end = std::min(chunks, first + kDepthChunks), begin = first * kBf16Chunk;
     const int64_t count = std::min(g.k, end * kBf16Chunk) - begin;
     for (int64_t i = part.begin; i < part.end; ++i) {
       Bf16* const to = std::copy_n(g.a + i * g.a_row + begin, count, a + i * kRow);
@@ -234,7 +256,7 @@ void add_part(const Part& part) {
   if (part.g.k > kBf16Long && part.end - part.begin > kPairRows) return add_slices(part);
   alignas(64) float sums[kBf16BlockRows * kBf16Panel];
   // With a short k, 32 rows of A stay in the L1 cache, and C is written along its rows.
-  const int64_t step = chunks <= kDepthChunks ? kPairRows : part.end - part.begin;
+  const int64_t step = chunks <= kShortChunks ? kPairRows : part.end - part.begin;
   for (int64_t i = part.begin; i < part.end; i += step)
     for (int64_t panel = 0; panel < panels; ++panel)
       add_panel(part, i, std::min(part.end, i + step), panel,

@@ -188,22 +188,29 @@ void pack_both(const PackBf16<float>& straight, const PackBf16<float>& transpose
   hwy::FlushStream();
 }
 
-// Columns j .. j + 31 of x.
-void transpose_columns(int64_t rows, int64_t columns, const Bf16* x, int64_t stride, Bf16* out,
-                       int64_t out_stride, int64_t j) {
-  const int64_t width = HWY_MIN(kSide, columns - j);
+// Columns j .. j + 31 of a chunk of rows.
+HWY_INLINE void transpose_chunk(const Bf16* x, int64_t stride, int64_t rows, int64_t columns,
+                                Bf16* out, int64_t out_stride) {
   Square square;
   Pairs pairs, turned;
-  for (int64_t i = 0; i < rows; i += kSide) {
-    read_square(x + i * stride + j, stride, HWY_MIN(kSide, rows - i), width, square);
-    for (int64_t half = 0; half < kSide; half += kPairs) {
-      interleave(square.at[0] + half, kSide, pairs.at);
-      transpose_pairs(pairs.at, kPairs, turned.at + half * kPairs);
-    }
-    for (int64_t c = 0; c < width; ++c)
-      std::memcpy(out + (j + c) * out_stride + i, turned.at + c * kPairs,
-                  kPairs * sizeof(uint32_t));
+  for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(x + r * stride + 2 * kSide, 0, 2);
+  read_square(x, stride, rows, columns, square);
+  for (int64_t half = 0; half < kSide; half += kPairs) {
+    interleave(square.at[0] + half, kSide, pairs.at);
+    transpose_pairs(pairs.at, kPairs, turned.at + half * kPairs);
   }
+  for (int64_t c = 0; c < columns; ++c)
+    std::memcpy(out + c * out_stride, turned.at + c * kPairs, kPairs * sizeof(uint32_t));
+}
+
+void transpose_columns(int64_t rows, int64_t columns, const Bf16* x, int64_t stride, Bf16* out,
+                       int64_t out_stride, int64_t begin, int64_t end) {
+  for (int64_t i = 0; i < rows; i += kSide)
+    for (int64_t panel = begin; panel < end; ++panel) {
+      const int64_t j = panel * kSide;
+      transpose_chunk(x + i * stride + j, stride, HWY_MIN(kSide, rows - i),
+                      HWY_MIN(kSide, columns - j), out + j * out_stride + i, out_stride);
+    }
 }
 
 }  // namespace
@@ -244,8 +251,7 @@ void pack_both_bf16(const PackBf16<float>& straight, const PackBf16<float>& tran
 void transpose_bf16(int64_t rows, int64_t columns, const Bf16* x, int64_t stride, Bf16* out,
                     int64_t out_stride, Tiles& tiles) {
   for_ranges(tiles, bf16_panels(columns), kPanelsPerTile, [&](int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; ++panel) HWY_DYNAMIC_DISPATCH(transpose_columns)
-    (rows, columns, x, stride, out, out_stride, panel * kBf16Panel);
+    HWY_DYNAMIC_DISPATCH(transpose_columns)(rows, columns, x, stride, out, out_stride, begin, end);
   });
 }
 
