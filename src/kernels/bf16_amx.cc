@@ -209,7 +209,7 @@ void add_panel(const Part& part, int64_t i, int64_t end, int64_t panel, Slice sl
                g.c_row * static_cast<int64_t>(sizeof(Bf16)), 1};
   const Bf16* b = g.b + panel * bf16_panel_elements(g.k) + slice.first * kChunkElements;
   const Bf16* const next_panel = b + bf16_panel_elements(g.k);
-  // What other rows read, too, is in the L2 cache.
+  // If the rows pass one after the other, k is short, and all of B is soon in the L2 cache.
   const int64_t lines = i == part.begin && end == part.end ? kChunkLines : 0;
   const int64_t step = depth_chunks(slice.end - slice.first);
   Slice depth = slice;

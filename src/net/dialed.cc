@@ -92,7 +92,10 @@ class Dialed final : public Channel {
         case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
           turned_away_[static_cast<size_t>(lane)] = true;
           set_trouble(
-              "the listener closes connections before the handshake, as if it expects another key");
+              key() ? "the listener closes connections before the handshake, as if it expects "
+                      "another key"
+                    : "the listener closes connections before the handshake, as if it encrypts: "
+                      "expected its join line, without --insecure");
           check_key_in_time(lane);
           ++refusals_[static_cast<size_t>(lane)];
           break;
@@ -117,7 +120,8 @@ class Dialed final : public Channel {
                  : "the listener encrypts: expected its join line, without --insecure";
   }
 
-  // A listener with another key than expected closes the connection without a message.
+  // A listener with another key than expected closes the connection without a message; so does one
+  // that does not encrypt, if it is faster to notice that this side does.
   void check_key_in_time(int lane) {
     if (key() == nullptr) return;
     const int64_t now = group().loop().now_ms();
@@ -125,7 +129,7 @@ class Dialed final : public Channel {
     if (now - refused_since_ < kKeyPatienceMs) return;
     lane_lost(lane,
               "the listener closes connections during the handshake: it has another key than "
-              "the join line, or is not weft");
+              "the join line, runs with --insecure, or is not weft");
   }
 
   // ZeroMQ waits longer only while no connection is made, and an endpoint keeps its interval. The

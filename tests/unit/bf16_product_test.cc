@@ -180,7 +180,7 @@ TEST(Bf16Product, AmxHasTheBitsOfTheFmaKernels) {
   if (!bf16_has_amx()) GTEST_SKIP() << "this process has no AMX";
   SerialTiles serial;
   for (const Numbers numbers : kNumbers)
-    for (const int64_t k : {2, 32, 100, 320}) {
+    for (const int64_t k : {2, 32, 100, 320, 810}) {
       const Case one(1000, 1000, k, Result::added, numbers);
       expect_same(one.run(serial, Bf16Unit::amx), one.run(serial, Bf16Unit::fma));
     }
