@@ -47,7 +47,7 @@ inline void load(const void* from, int64_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(Tile) : "memory");
 }
 
-// The same of what is not read again soon: it does not replace what the L1 cache holds.
+// For what is not read again soon: the L1 cache keeps what it holds.
 template <int Tile>
 inline void load_once(const void* from, int64_t stride) {
   asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(Tile) : "memory");

@@ -188,12 +188,13 @@ void pack_both(const PackBf16<float>& straight, const PackBf16<float>& transpose
   hwy::FlushStream();
 }
 
-// Columns j .. j + 31 of a chunk of rows.
+// A chunk of x. What is read two chunks later in the same rows is fetched.
 HWY_INLINE void transpose_chunk(const Bf16* x, int64_t stride, int64_t rows, int64_t columns,
                                 Bf16* out, int64_t out_stride) {
+  constexpr int64_t kAhead = 2 * kSide;
   Square square;
   Pairs pairs, turned;
-  for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(x + r * stride + 2 * kSide, 0, 2);
+  for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(x + r * stride + kAhead, 0, 2);
   read_square(x, stride, rows, columns, square);
   for (int64_t half = 0; half < kSide; half += kPairs) {
     interleave(square.at[0] + half, kSide, pairs.at);
@@ -203,6 +204,7 @@ HWY_INLINE void transpose_chunk(const Bf16* x, int64_t stride, int64_t rows, int
     std::memcpy(out + c * out_stride, turned.at + c * kPairs, kPairs * sizeof(uint32_t));
 }
 
+// Panels begin .. end - 1 of x.
 void transpose_columns(int64_t rows, int64_t columns, const Bf16* x, int64_t stride, Bf16* out,
                        int64_t out_stride, int64_t begin, int64_t end) {
   for (int64_t i = 0; i < rows; i += kSide)

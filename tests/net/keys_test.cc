@@ -33,6 +33,7 @@ class Keys : public testing::Test {
     EXPECT_HAS(end.why, why);
     expect_recorded(refusals);
   }
+  // Only these reasons, and no effect on another peer.
   void expect_recorded(std::initializer_list<std::string> refusals) {
     EXPECT_TRUE(net_.until([&] { return !net_.refused.empty(); }));
     for (const auto& [peer, said] : net_.refused)
