@@ -879,6 +879,8 @@ typedef struct weft_data weft_data;
 /** From text to ids of tokens and back. */
 typedef struct weft_tokenizer weft_tokenizer;
 
+/** What is done with a sample of NAME.jsonl that has more than seq_len + 1 tokens: all are refused, it is cut there, or it is left out. */
+typedef enum weft_long_samples WEFT_UINT32_ { WEFT_LONG_REFUSE = 0, WEFT_LONG_CUT = 1, WEFT_LONG_SKIP = 2 } weft_long_samples;
 /** Data of a preset. Default of every field, except end_token: 0 or NULL. */
 typedef struct weft_data_config {
   uint32_t size;
@@ -892,7 +894,7 @@ typedef struct weft_data_config {
   int64_t width;              /**< of rows */
   const weft_tokenizer *tokenizer;   /**< for text; used only by weft_data_open */
   uint32_t packed;            /**< if not 0, a window of NAME.jsonl has as many samples as fit, for weft_model_packed */
-  uint32_t reserved;          /**< 0 */
+  weft_long_samples long_samples;   /**< WEFT_LONG_CUT leaves out a sample that has no target before the cut */
 } weft_data_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_data_config_init(weft_data_config *config, size_t size);
@@ -903,8 +905,8 @@ WEFT_API void weft_data_config_init(weft_data_config *config, size_t size);
  * prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after
  * the sample, are -1, which the loss does not count. Of {"text": "..."} all tokens but the first are targets. Of {"messages": [{"role": "...",
  * "content": "..."}, ...]}, a conversation in the form of the chat template (weft_tokenizer_chat), only the answers of the role "assistant",
- * with the end of their turns, are targets. A sample of more than seq_len + 1 tokens is refused. A window is one sample or, if `packed` is not
- * 0, as many as it has room for; eval_share is a share of the samples. Owner: caller; free with weft_data_free. Thread: any.
+ * with the end of their turns, are targets. A window is one sample or, if `packed` is not 0, as many as it has room for; eval_share is a share
+ * of the samples that are used. Owner: caller; free with weft_data_free. Thread: any.
  */
 WEFT_API weft_status weft_data_open(const weft_data_config *config, weft_data **out, weft_error *err);
 /** NULL is a no-op. Thread: owner. */
@@ -922,6 +924,10 @@ WEFT_API weft_status weft_data_positions(const weft_data *data, uint64_t seed, u
 WEFT_API int64_t weft_data_windows(const weft_data *data);
 /** The number of windows of held-out data; 0: there is none. Thread: any. */
 WEFT_API int64_t weft_data_eval_windows(const weft_data *data);
+/** The number of samples, training and held out, of which WEFT_LONG_CUT has cut the end off. Thread: any. */
+WEFT_API int64_t weft_data_cut_samples(const weft_data *data);
+/** The number of samples, training and held out, that WEFT_LONG_CUT and WEFT_LONG_SKIP have left out. Thread: any. */
+WEFT_API int64_t weft_data_skipped_samples(const weft_data *data);
 /**
  * Fills the two inputs with held-out windows, starting at `first`, which must be one. The last one of tokens may be shorter, and there may be
  * fewer than the tensors have room for; the rest is padding, whose targets are -1. Thread: any.
@@ -966,8 +972,7 @@ WEFT_API weft_status weft_tokenizer_encode(const weft_tokenizer *tokenizer, cons
                                            size_t capacity, size_t *n_ids, weft_error *err);
 /**
  * Decodes ids. Ids without a token are left out; bytes that are not UTF-8 become U+FFFD. `flags`: of weft_tokenizer_flags, or 0. *size is set
- * to the bytes of the text; at most `capacity` bytes are written to `text`, with a NUL if there is space for it. `text` may be NULL if
- * `capacity` is 0. Thread: any.
+ * to the bytes of the text; at most `capacity` of them are written to `text`, which may be NULL if that is 0, and a NUL if it fits. Thread: any.
  */
 WEFT_API weft_status weft_tokenizer_decode(const weft_tokenizer *tokenizer, const int32_t *ids, size_t n_ids, uint32_t flags, char *text,
                                            size_t capacity, size_t *size, weft_error *err);
@@ -1012,10 +1017,7 @@ WEFT_API void weft_text_stream_free(weft_text_stream *stream);
  * text may be empty. Borrowed: valid until the next call with the stream. Thread: owner.
  */
 WEFT_API weft_status weft_text_stream_add(weft_text_stream *stream, int32_t id, const char **text, size_t *size, weft_error *err);
-/**
- * Sets *text to the rest; a character that is still incomplete becomes U+FFFD. The stream then starts another text. Borrowed: valid until
- * the next call with the stream. Thread: owner.
- */
+/** Sets *text to the rest, with U+FFFD for an incomplete character. Another text may follow. Borrowed: valid until the next call. Thread: owner. */
 WEFT_API weft_status weft_text_stream_finish(weft_text_stream *stream, const char **text, size_t *size, weft_error *err);
 
 /** How a tokenizer is trained. */
@@ -1299,9 +1301,7 @@ WEFT_API weft_status weft_run_profile(weft_run *run, const weft_profile *profile
  * 64-bit words, the high one first). A tied parameter counts once. Only between steps. Thread: owner.
  */
 WEFT_API weft_status weft_run_digest(weft_run *run, char digest[33], weft_error *err);
-/**
- * The same over the optimizer state, whose tensors are named PARAMETER.exp_avg, PARAMETER.exp_avg_sq or PARAMETER.momentum. Thread: owner.
- */
+/** The same over the optimizer state, whose tensors are named PARAMETER.exp_avg, PARAMETER.exp_avg_sq or PARAMETER.momentum. Thread: owner. */
 WEFT_API weft_status weft_run_optimizer_digest(weft_run *run, char digest[33], weft_error *err);
 
 /* ---- generator ---------------------------------------------------------------------------------------------------------------- */

@@ -10,6 +10,15 @@ import (
 	"sync"
 )
 
+// LongSamples is what is done with a sample of NAME.jsonl that has more than SeqLen + 1 tokens.
+type LongSamples uint32
+
+const (
+	RefuseLong LongSamples = C.WEFT_LONG_REFUSE // the data is refused
+	CutLong    LongSamples = C.WEFT_LONG_CUT    // its end is cut off; it is left out if it has no target before the cut
+	SkipLong   LongSamples = C.WEFT_LONG_SKIP   // it is left out
+)
+
 // DataConfig configures the data of a preset.
 type DataConfig struct {
 	Path               string     // bytes, ids (NAME.u16 or NAME.u32), or with Tokenizer a text or samples (NAME.jsonl); "": synthetic data
@@ -20,6 +29,7 @@ type DataConfig struct {
 	Tokenizer          *Tokenizer // for text; used only by OpenData
 	EndToken           *int32     // NAME.jsonl: the token after each completion and text that does not end with it; nil: none
 	Packed             bool       // NAME.jsonl: a window may have several samples, for NewPacked
+	LongSamples        LongSamples
 }
 
 // Data returns the data configuration of a preset; a program adds the paths.
@@ -41,7 +51,7 @@ func OpenData(config DataConfig) (*Data, error) {
 		C.weft_data_config_init(&c, C.sizeof_weft_data_config)
 		c.path, c.eval_path, c.eval_share = own.str(config.Path), own.str(config.EvalPath), C.double(config.EvalShare)
 		c.vocabulary, c.seq_len, c.width = C.int64_t(config.Vocabulary), C.int64_t(config.SeqLen), C.int64_t(config.Width)
-		c.packed = flag(config.Packed)
+		c.packed, c.long_samples = flag(config.Packed), C.weft_long_samples(config.LongSamples)
 		if config.EndToken != nil {
 			c.end_token = C.int32_t(*config.EndToken)
 		}
@@ -105,6 +115,20 @@ func (d *Data) EvalWindows() int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return int(C.weft_data_eval_windows(d.c))
+}
+
+// CutSamples returns the number of samples of which CutLong has cut the end off.
+func (d *Data) CutSamples() int {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return int(C.weft_data_cut_samples(d.c))
+}
+
+// SkippedSamples returns the number of samples that CutLong and SkipLong have left out.
+func (d *Data) SkippedSamples() int {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return int(C.weft_data_skipped_samples(d.c))
 }
 
 // Eval fills the two inputs with held-out windows, starting at first.

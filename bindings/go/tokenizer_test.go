@@ -86,6 +86,28 @@ func TestSamplesOfTextAreLearnedFromTheCompletionOn(t *testing.T) {
 	}
 }
 
+func TestLongSamplesAreCutOrSkipped(t *testing.T) {
+	tokenizer, err := weft.OpenTokenizer("../../tests/data/tokenizers/byte_fallback")
+	try(t, err)
+	defer tokenizer.Close()
+	path := filepath.Join(t.TempDir(), "a.jsonl")
+	samples := `{"prompt": "a", "completion": "b"}` + "\n" + `{"prompt": "a", "completion": "` + strings.Repeat("x", 60) + `"}`
+	try(t, os.WriteFile(path, []byte(samples), 0o600))
+	config := weft.DataConfig{Path: path, Vocabulary: 520, SeqLen: 8, Tokenizer: tokenizer}
+	if _, err := weft.OpenData(config); err == nil || !strings.Contains(err.Error(), "1 of 2 samples are longer") {
+		t.Error(err)
+	}
+	for what, expected := range map[weft.LongSamples][3]int{weft.CutLong: {2, 1, 0}, weft.SkipLong: {1, 0, 1}} {
+		config.LongSamples = what
+		data, err := weft.OpenData(config)
+		try(t, err)
+		if found := [3]int{data.Windows(), data.CutSamples(), data.SkippedSamples()}; found != expected {
+			t.Errorf("%v: %v, expected %v", what, found, expected)
+		}
+		try(t, data.Close())
+	}
+}
+
 func TestPackedSamplesHavePositions(t *testing.T) {
 	tokenizer, err := weft.OpenTokenizer("../../tests/data/tokenizers/byte_fallback")
 	try(t, err)

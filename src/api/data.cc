@@ -13,6 +13,7 @@ using namespace weft::api;
 struct weft_data {
   int64_t vocabulary = 0, seq_len = 0, width = 0;
   std::unique_ptr<SampleSource> train, eval;  // eval: null if `train` has the held-out samples
+  int64_t cut = 0, skipped = 0;               // samples that were too long
   // Null: the data is synthetic.
   const SampleSource* held_out() const { return eval ? eval.get() : train.get(); }
 };
@@ -42,6 +43,16 @@ Status check_ids(const char* path, const weft_data_config& c) {
                                    "tokenizer; bytes are for one of 256"));
 }
 
+Result<LongSamples> long_samples_of(const weft_data_config& c) {
+  switch (c.long_samples) {
+    case WEFT_LONG_REFUSE: return LongSamples::refuse;
+    case WEFT_LONG_CUT: return LongSamples::cut;
+    case WEFT_LONG_SKIP: return LongSamples::skip;
+  }
+  return Status(Code::invalid, cat("weft_data_config.long_samples is ", uint32_t{c.long_samples},
+                                   ", expected WEFT_LONG_REFUSE, WEFT_LONG_CUT or WEFT_LONG_SKIP"));
+}
+
 Result<weft_data_config> check_data(const weft_data_config* config) {
   weft_data_config c;
   WEFT_TRY(require(config, "config"));
@@ -66,22 +77,27 @@ Result<weft_data_config> check_data(const weft_data_config* config) {
   if (c.end_token < -1 || c.end_token >= std::max<int64_t>(c.vocabulary, 1))
     return Status(Code::invalid, cat("weft_data_config.end_token is ", c.end_token,
                                      ", expected -1, or a token below ", c.vocabulary));
+  WEFT_TRY(long_samples_of(c).status());
   WEFT_TRY(check_ids(c.path, c));
   WEFT_TRY(check_ids(c.eval_path, c));
   return c;
 }
 
 // `held_out`: the share of it, at its end.
-Status open_source(const char* path, const weft_data_config& c, double held_out,
+Status open_source(const char* path, const weft_data_config& c, double held_out, weft_data& data,
                    std::unique_ptr<SampleSource>& out) {
   if (is_json_samples(path)) {
+    WEFT_TRY_ASSIGN(const LongSamples long_samples, long_samples_of(c));
     const JsonSampleOptions options{.vocabulary = c.vocabulary,
                                     .length = c.seq_len,
                                     .end = c.end_token,
                                     .packed = c.packed != 0,
+                                    .long_samples = long_samples,
                                     .held_out = held_out};
     WEFT_TRY_ASSIGN(JsonSamples samples,
                     JsonSamples::open(path, *c.tokenizer->tokenizer, c.tokenizer->chat, options));
+    data.cut += samples.cut();
+    data.skipped += samples.skipped();
     out = std::make_unique<JsonSamples>(std::move(samples));
     return {};
   }
@@ -191,8 +207,9 @@ weft_status weft_data_open(const weft_data_config* config, weft_data** out, weft
     data->vocabulary = c.seq_len > 0 ? c.vocabulary : 0;
     data->seq_len = c.seq_len;
     data->width = c.width;
-    if (c.path) WEFT_TRY(open_source(c.path, c, c.eval_path ? 0 : c.eval_share, data->train));
-    if (c.eval_path) WEFT_TRY(open_source(c.eval_path, c, 1, data->eval));
+    if (c.path)
+      WEFT_TRY(open_source(c.path, c, c.eval_path ? 0 : c.eval_share, *data, data->train));
+    if (c.eval_path) WEFT_TRY(open_source(c.eval_path, c, 1, *data, data->eval));
     *out = data.release();
     return {};
   });
@@ -237,6 +254,10 @@ weft_status weft_data_positions(const weft_data* data, uint64_t seed, uint64_t s
 int64_t weft_data_windows(const weft_data* data) {
   return data && data->train ? data->train->trainings() : 0;
 }
+
+int64_t weft_data_cut_samples(const weft_data* data) { return data ? data->cut : 0; }
+
+int64_t weft_data_skipped_samples(const weft_data* data) { return data ? data->skipped : 0; }
 
 int64_t weft_data_eval_windows(const weft_data* data) { return data ? eval_windows(*data) : 0; }
 

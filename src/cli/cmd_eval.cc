@@ -25,7 +25,7 @@ constexpr uint32_t kWindows = 8;
 
 struct Options {
   ModelOptions model;
-  std::string data, tokenizer;
+  DataOptions data;
   LaunchOptions launch;
   PlanOptions plan;  // ranks, mesh and precision
   bool json = false, quiet = false;
@@ -37,7 +37,7 @@ class Evaluator {
  public:
   explicit Evaluator(const Options& options)
       : options_(options), model_(options.model), progress_(options.json || options.quiet) {
-    model_.packed = is_json(options.data);
+    model_.packed = options.data.has_json();
   }
 
   Outcome run();
@@ -71,9 +71,8 @@ class Evaluator {
 
 Outcome Evaluator::open_file() {
   const std::string& model = options_.model.model;
-  DataOptions data;
-  data.eval = options_.data;
-  data.tokenizer = options_.tokenizer.empty() ? tokenizer_of(model) : options_.tokenizer;
+  DataOptions data = options_.data;
+  if (data.tokenizer.empty()) data.tokenizer = tokenizer_of(model);
   weft_error err = sized<weft_error>();
   weft_checkpoint_info info = sized<weft_checkpoint_info>();
   CLI_CALL(weft_checkpoint_describe(built_.checkpoint.get(), &info));
@@ -166,19 +165,19 @@ Outcome Evaluator::evaluate() {
 void Evaluator::print(double seconds) const {
   const double loss = sum_ / static_cast<double>(targets_), perplexity = std::exp(loss);
   if (options_.json) {
-    print_line(JsonObject()
-                   .add("model", built_.info.text)
-                   .add("loss", loss)
-                   .add("perplexity", perplexity)
-                   .add("tokens", targets_)
-                   .add("windows", windows_)
-                   .add("seconds", seconds)
-                   .text());
+    JsonObject out;
+    out.add("model", built_.info.text)
+        .add("loss", loss)
+        .add("perplexity", perplexity)
+        .add("tokens", targets_)
+        .add("windows", windows_);
+    add_long_samples(data_.get(), out);
+    print_line(out.add("seconds", seconds).text());
     return;
   }
   print_line("loss " + fixed_text(loss, 6));
   print_line("perplexity " + fixed_text(perplexity, 4));
-  print_line("tokens " + std::to_string(targets_));
+  print_line("tokens " + std::to_string(targets_) + long_samples_text(data_.get()));
   print_line("time " + time_text(seconds));
 }
 
@@ -203,22 +202,23 @@ Action add_eval(Parser& parser) {
   add_checkpoint_options(parser, o->model.model, o->model.adapter);
   parser.section("Data");
   parser
-      .add("--data", o->data,
+      .add("--data", o->data.eval,
            "A text, samples of prompt and completion, of text or of messages (NAME.jsonl), or "
            "token ids (NAME.u16, NAME.u32)")
       .required()
       .type("FILE");
   parser
-      .add("--tokenizer", o->tokenizer,
+      .add("--tokenizer", o->data.tokenizer,
            "A file tokenizer.json, or its directory, for --data that is text. Default: that of "
            "CHECKPOINT; without one, each byte is a token")
       .type("FILE");
+  const auto settings = std::make_shared<StoredOptions>(parser);
+  add_long_samples_option(*settings, o->data.long_samples);
   parser
       .add("--seq-len", o->model.seq_len,
            "Tokens per window. 0: the context length of the model, at most 1024")
       .type("N")
       .range(0, INT32_MAX);
-  const auto settings = std::make_shared<StoredOptions>(parser);
   add_rank_options(parser, *settings, o->plan, o->launch, "result");
   add_precision_options(parser, o->plan.precision, o->plan.f32_nodes);
   parser.section("Output");

@@ -252,6 +252,7 @@ void add_data_options(StoredOptions& settings, TrainOptions& o) {
            "A file tokenizer.json, or its directory, for --data that is text. Default: that of "
            "MODEL; without one, each byte is a token")
       .type("FILE");
+  add_long_samples_option(settings, o.data.long_samples);
   settings.add("--eval", o.data.eval, "Held-out data: a file, or a share of --data such as 0.1")
       .type("FILE|SHARE");
   settings

@@ -70,10 +70,11 @@ std::string count_of(double value, const std::string& what) {
 
 std::string data_line(const RunFacts& facts, uint64_t steps) {
   const double per_epoch = facts.steps_per_epoch();
-  return "data: " + std::to_string(facts.windows) +
-         (facts.windows == 1 ? " sequence of " : " sequences of ") +
+  return "data: " + std::to_string(facts.windows()) +
+         (facts.windows() == 1 ? " sequence of " : " sequences of ") +
          std::to_string(facts.built.info.seq_len) + " tokens, " + count_of(per_epoch, "step") +
-         " per epoch, " + count_of(static_cast<double>(steps) / per_epoch, "epoch") + " in all";
+         " per epoch, " + count_of(static_cast<double>(steps) / per_epoch, "epoch") + " in all" +
+         long_samples_text(facts.data);
 }
 
 constexpr std::pair<const char*, weft_memory_kind> kKinds[] = {
@@ -93,7 +94,7 @@ Outcome RunFacts::predict() {
 }
 
 double RunFacts::steps_per_epoch() const {
-  return static_cast<double>(windows) / static_cast<double>(samples_of_step(plan));
+  return static_cast<double>(windows()) / static_cast<double>(samples_of_step(plan));
 }
 
 std::vector<std::string> run_lines(const RunFacts& facts, uint64_t steps) {
@@ -108,7 +109,7 @@ std::vector<std::string> run_lines(const RunFacts& facts, uint64_t steps) {
                 "; predicted: " + bytes_text(facts.predicted.peak_bytes) +
                 (ranks == 1 ? "" : " on the largest rank") + ", " + seconds +
                 (weft_plan_updates(facts.built.plan.get()) > 1 ? "segment" : "step"));
-  if (facts.windows > 0) out.push_back(data_line(facts, steps));
+  if (facts.windows() > 0) out.push_back(data_line(facts, steps));
   return out;
 }
 
@@ -128,7 +129,7 @@ std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here
         bytes_text(bytes) + " of its " + bytes_text(machine) +
         " of memory; a smaller --micro-batch-size" +
         (facts.built.info.tokens ? " or --seq-len" : "") + ", or --recompute stage, needs less");
-  if (facts.windows > 0 && facts.steps_per_epoch() < 1)
+  if (facts.windows() > 0 && facts.steps_per_epoch() < 1)
     out.push_back(
         "a step takes " + count_of(1 / facts.steps_per_epoch(), "epoch") +
         " of the data; a smaller --micro-batch-size or --micro-batches makes smaller steps");
@@ -161,8 +162,9 @@ JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) 
       .add("micro_batch_size", facts.plan.micro_batch_size);
   if (!in_turn.empty()) out.add("stage_replicas", in_turn);
   if (facts.built.info.tokens) out.add("seq_len", facts.built.info.seq_len);
-  if (facts.windows > 0)
-    out.add("sequences", facts.windows).add("steps_per_epoch", facts.steps_per_epoch());
+  if (facts.windows() > 0)
+    out.add("sequences", facts.windows()).add("steps_per_epoch", facts.steps_per_epoch());
+  add_long_samples(facts.data, out);
   return out.add("unit", facts.unit())
       .add("from_step", first_step)
       .add("to_step", steps)

@@ -13,17 +13,18 @@ namespace weft::cli {
 struct RunFacts {
   const Built& built;
   const PlanOptions& plan;
-  const int64_t windows;  // of an epoch; 0: the data is generated
+  const weft_data* data;
   weft_plan_info info = sized<weft_plan_info>();
   weft_prediction_info predicted = sized<weft_prediction_info>();
   PredictionPtr prediction;
 
-  RunFacts(const Built& made, const PlanOptions& options, int64_t windows_of_data)
-      : built(made), plan(options), windows(windows_of_data) {}
+  RunFacts(const Built& made, const PlanOptions& options, const weft_data* source)
+      : built(made), plan(options), data(source) {}
   Outcome predict();
   const char* unit() const { return built.info.tokens ? "tokens" : "samples"; }
   // Per submission of several updates, see weft_plan_updates().
   double submission_seconds() const { return seconds_of(predicted.step_ns); }
+  int64_t windows() const { return weft_data_windows(data); }  // 0: the data is generated
   double steps_per_epoch() const;
 };
 

@@ -28,6 +28,15 @@ Outcome check_eval(const std::string& eval) {
 
 bool is_text(const char* path) { return path && id_width(path) == 0; }
 
+Outcome take_long_samples(const DataOptions& options, weft_long_samples& out) {
+  if (options.long_samples == "refuse") return {};
+  if (!options.has_json())
+    return {kUsage, "--long-samples " + options.long_samples + " requires samples, NAME.jsonl",
+            "other data is cut into windows"};
+  out = options.long_samples == "cut" ? WEFT_LONG_CUT : WEFT_LONG_SKIP;
+  return {};
+}
+
 // Opens the files of `config`, with what else they need.
 Outcome open_files(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
                    weft_data_config config, DataPtr& out) {
@@ -35,6 +44,7 @@ Outcome open_files(const DataOptions& options, const weft_preset_info& model, in
   config.seq_len = model.seq_len;
   config.width = model.tokens ? 0 : model.width;
   config.packed = options.has_json();
+  CLI_TRY(take_long_samples(options, config.long_samples));
   if (options.has_json()) config.end_token = end_token;
   if (config.end_token >= model.vocabulary)
     return {
@@ -56,6 +66,27 @@ Outcome open_files(const DataOptions& options, const weft_preset_info& model, in
 }
 
 }  // namespace
+
+void add_long_samples_option(StoredOptions& settings, std::string& value) {
+  settings
+      .add("--long-samples", value,
+           "What to do with samples (NAME.jsonl) that have more tokens than a window: refuse the "
+           "data, cut their ends off, or skip them")
+      .type("WHAT")
+      .one_of({"refuse", "cut", "skip"});
+}
+
+std::string long_samples_text(const weft_data* data) {
+  const int64_t cut = weft_data_cut_samples(data), skipped = weft_data_skipped_samples(data);
+  if (cut + skipped == 0) return "";
+  return "; samples that were too long: " + std::to_string(cut) + " cut, " +
+         std::to_string(skipped) + " skipped";
+}
+
+void add_long_samples(const weft_data* data, JsonObject& out) {
+  const int64_t cut = weft_data_cut_samples(data), skipped = weft_data_skipped_samples(data);
+  if (cut + skipped > 0) out.add("cut_samples", cut).add("skipped_samples", skipped);
+}
 
 Outcome open_data(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
                   uint32_t micro_batch_size, bool trains, DataPtr& out) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "cli/build.h"
+#include "cli/json.h"
+#include "cli/stored_options.h"
 
 namespace weft::cli {
 
@@ -14,9 +16,16 @@ inline bool is_json(std::string_view file) { return file.ends_with(".jsonl"); }
 struct DataOptions {
   std::string file, eval;  // --data; empty: none is named
   std::string tokenizer;   // for files of text; empty: there is none
+  std::string long_samples = "refuse";
 
   bool has_json() const { return is_json(file) || is_json(eval); }
 };
+
+void add_long_samples_option(StoredOptions& settings, std::string& value);
+// "; samples that were too long: 3 cut, 2 skipped", or an empty text if there were none.
+std::string long_samples_text(const weft_data* data);
+// The same as "cut_samples" and "skipped_samples".
+void add_long_samples(const weft_data* data, JsonObject& out);
 
 // The samples of a step.
 inline int64_t samples_of_step(const PlanOptions& plan) {

@@ -88,7 +88,7 @@ uint32_t Trainer::ranks_here() const {
 
 // Before ranks are started, so that a run that is larger than intended costs nothing.
 Outcome Trainer::announce() {
-  RunFacts facts(built_, options_.plan, weft_data_windows(data_.get()));
+  RunFacts facts(built_, options_.plan, data_.get());
   CLI_TRY(facts.predict());
   report_ = std::make_unique<Report>(ReportOptions{options_.json, options_.quiet, options_.steps,
                                                    facts.unit(), facts.submission_seconds()});

@@ -22,7 +22,20 @@ bool is_blank(std::string_view line) {
 
 }  // namespace
 
-void JsonSamples::add(const SampleIds& sample) {
+// Those that check_lengths() refuses are added, too.
+void JsonSamples::add(SampleIds sample, LongSamples long_samples) {
+  const auto most = static_cast<size_t>(length_) + 1;
+  if (sample.ids.size() > most && long_samples != LongSamples::refuse) {
+    sample.ids.resize(most);
+    sample.learned.resize(most);
+    const bool teaches =
+        std::find(sample.learned.begin() + 1, sample.learned.end(), true) != sample.learned.end();
+    if (long_samples == LongSamples::skip || !teaches) {
+      ++skipped_;
+      return;
+    }
+    ++cut_;
+  }
   const size_t begin = ids_.size();
   ids_.insert(ids_.end(), sample.ids.begin(), sample.ids.end());
   learned_.insert(learned_.end(), sample.learned.begin(), sample.learned.end());
@@ -30,8 +43,8 @@ void JsonSamples::add(const SampleIds& sample) {
 }
 
 // One message for all of them: the user changes the file, or the length, once.
-Status JsonSamples::check_lengths(const std::string& path, int64_t length) const {
-  const size_t most = static_cast<size_t>(length);
+Status JsonSamples::check_lengths(const std::string& path) const {
+  const size_t most = static_cast<size_t>(length_);
   const auto too_long = [&](const Sample& sample) { return sample.tokens() > most; };
   const auto first = std::find_if(samples_.begin(), samples_.end(), too_long);
   if (first == samples_.end()) return {};
@@ -39,9 +52,10 @@ Status JsonSamples::check_lengths(const std::string& path, int64_t length) const
       std::max_element(samples_.begin(), samples_.end(),
                        [](const Sample& a, const Sample& b) { return a.tokens() < b.tokens(); });
   return fault(cat(path, ": sample ", first - samples_.begin() + 1, " has ", first->tokens() + 1,
-                   " tokens, expected at most ", most + 1, " for sequences of ", length, "; ",
+                   " tokens, expected at most ", most + 1, " for sequences of ", length_, "; ",
                    std::count_if(first, samples_.end(), too_long), " of ", samples_.size(),
-                   " samples are longer, the longest has ", longest->tokens() + 1));
+                   " samples are longer, the longest has ", longest->tokens() + 1,
+                   "; long_samples (--long-samples) cuts or skips them"));
 }
 
 void JsonSamples::add_windows(size_t begin, size_t end, bool packed) {
@@ -73,17 +87,19 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
     const std::string_view line = take_item(rest, '\n');
     ++number;
     if (is_blank(line)) continue;
-    WEFT_TRY_ASSIGN(const SampleIds sample, reader.read(line).within(cat(path, ": line ", number)));
-    out.add(sample);
+    WEFT_TRY_ASSIGN(SampleIds sample, reader.read(line).within(cat(path, ": line ", number)));
+    out.add(std::move(sample), options.long_samples);
   }
-  WEFT_TRY(out.check_lengths(path, options.length));
+  WEFT_TRY(out.check_lengths(path));
   const size_t count = out.samples_.size();
   const auto held = static_cast<size_t>(std::floor(static_cast<double>(count) * options.held_out));
   const bool trains = options.held_out < 1;
   const bool evaluates = options.held_out > 0;
   if ((trains && count == held) || (evaluates && held == 0))
-    return fault(cat(path, ": has ", count, " samples, of which ", held,
-                     " are held out, expected at least 1", trains ? " for training" : "",
+    return fault(cat(path, ": has ", count, " samples",
+                     out.skipped_ ? cat(" besides ", out.skipped_, " that are too long") : "",
+                     ", of which ", held, " are held out, expected at least 1",
+                     trains ? " for training" : "",
                      evaluates ? cat(trains ? " and 1" : "", " held out") : ""));
   out.add_windows(0, count - held, options.packed);
   out.trained_ = out.windows();

@@ -11,11 +11,16 @@
 
 namespace weft {
 
+// Of samples with more ids than a window has room for. `cut` leaves out those without a target
+// before the cut.
+enum class LongSamples { refuse, cut, skip };
+
 struct JsonSampleOptions {
   int64_t vocabulary = 0;
   int64_t length = 0;   // tokens of a window; the ids of a sample are at most one more
   int32_t end = -1;     // the token after a completion or text; -1: none
   bool packed = false;  // a window may have several samples
+  LongSamples long_samples = LongSamples::refuse;
   double held_out = 0;  // share of the samples, at the end of the file; 1: all
 };
 
@@ -24,8 +29,8 @@ inline bool is_json_samples(std::string_view path) { return path.ends_with(".jso
 // Windows of whole samples; places are their numbers. The ids of all samples are in memory.
 class JsonSamples final : public SampleSource {
  public:
-  // Fails for a sample that is too long or has no answer, with its line. `chat`: the template for
-  // messages, or why there is none.
+  // Fails for a sample that has no answer, with its line, or that is too long. `chat`: the template
+  // for messages, or why there is none.
   static Result<JsonSamples> open(const std::string& path, const Tokenizer& tokenizer,
                                   const Result<ChatSource>& chat, const JsonSampleOptions& options);
 
@@ -39,6 +44,9 @@ class JsonSamples final : public SampleSource {
   Status read(int64_t window, int32_t* tokens, int32_t* targets) const override;
   void positions(int64_t window, int32_t* out) const override;
 
+  int64_t cut() const { return cut_; }
+  int64_t skipped() const { return skipped_; }
+
  private:
   struct Sample {
     size_t begin, end;  // in ids_
@@ -46,8 +54,8 @@ class JsonSamples final : public SampleSource {
     size_t tokens() const { return end - begin - 1; }
   };
 
-  void add(const SampleIds& sample);
-  Status check_lengths(const std::string& path, int64_t length) const;
+  void add(SampleIds sample, LongSamples long_samples);
+  Status check_lengths(const std::string& path) const;
   void add_windows(size_t begin, size_t end, bool packed);
   int64_t windows() const { return static_cast<int64_t>(windows_.size()); }
 
@@ -56,7 +64,8 @@ class JsonSamples final : public SampleSource {
   std::vector<Sample> samples_;
   std::vector<std::vector<size_t>> windows_;  // the samples of each
   int64_t length_ = 0;
-  int64_t trained_ = 0;  // windows for training, before those that are held out
+  int64_t cut_ = 0, skipped_ = 0;  // samples that were too long
+  int64_t trained_ = 0;            // windows for training, before those that are held out
 };
 
 }  // namespace weft

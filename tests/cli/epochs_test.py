@@ -72,6 +72,32 @@ class Epochs(Case):
             file.write("b")
         self.assertEqual(self.train(TINY, "--data", text, *BATCH, "--epochs", 2)[1]["steps"], 9)
 
+    def test_long_samples_are_cut_or_skipped(self):
+        samples = self.path("a.jsonl")
+        with open(samples, "w", encoding="utf-8") as file:
+            for prompt, completion in [("a", "b")] * 4 + [("a", "xyz" * 20), ("a" * 60, "b"), ("c", "d")]:
+                file.write(json.dumps({"prompt": prompt, "completion": completion}) + "\n")
+        args = [MODEL, "--data", samples, "--tokenizer", FILES, *BATCH]
+        self.fails(3, "2 of 7 samples are longer", "train", *args, "--epochs", 2)
+        for what, cut, skipped in ("cut", 1, 1), ("skip", 0, 2):
+            done = run("train", *args, "--epochs", 2, "--long-samples", what, "--checkpoint", self.path(what), "--log", self.path(what + ".log"))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            counts = f"; samples that were too long: {cut} cut, {skipped} skipped"
+            self.assertTrue(done.stderr.splitlines()[1].endswith(" epochs in all" + counts), done.stderr)
+            with open(self.path(what + ".log"), encoding="utf-8") as file:
+                first = lines(file.read())[0]
+            self.assertEqual((first["cut_samples"], first["skipped_samples"]), (cut, skipped))
+            whole = self.train(*args, "--epochs", 4, "--long-samples", what)[1]
+            self.assertEqual(self.train("--resume", self.path(what), "--epochs", 4)[1]["digest"], whole["digest"])
+            self.fails(3, "2 of 7 samples are longer", "eval", self.path(what), "--data", samples)
+            done = run("eval", self.path(what), "--data", samples, "--long-samples", what, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual([lines(done.stdout)[0][key] for key in ("cut_samples", "skipped_samples")], [cut, skipped])
+            self.assertIn(counts + "\n", run("eval", self.path(what), "--data", samples, "--long-samples", what, "--quiet").stdout)
+        self.assertNotIn("too long", run("train", MODEL, "--data", self.samples(4), "--tokenizer", FILES, "--steps", 1, "--long-samples", "cut").stderr)
+        self.fails(2, "--long-samples skip requires samples, NAME.jsonl", "train", TINY, "--data", "synthetic", "--long-samples", "skip")
+        self.fails(2, "--long-samples", "train", *args, "--long-samples", "drop")
+
     def test_what_is_wrong_is_named(self):
         text = self.path("book.txt")
         with open(text, "w", encoding="utf-8") as file:

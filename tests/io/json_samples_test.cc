@@ -229,6 +229,63 @@ TEST(JsonSamples, ShareWindowsIfTheyArePacked) {
   EXPECT_LT(windows, 60);
 }
 
+// A short sample, a long answer, a long prompt, and another short sample.
+std::string two_are_long() {
+  return line("a", "b") + line("a", std::string(60, 'x')) + line(std::string(60, 'x'), "b") +
+         line("a", "c");
+}
+
+TEST(JsonSamples, LongOnesAreCutWhereTheyHaveATarget) {
+  const Directory directory;
+  auto samples = open(directory, two_are_long(),
+                      {.length = 8, .end = 2, .long_samples = LongSamples::cut, .held_out = 0.34});
+  ASSERT_TRUE(fine(samples.status()));
+  EXPECT_EQ(samples.value().cut(), 1);
+  EXPECT_EQ(samples.value().skipped(), 1);
+  EXPECT_EQ(samples.value().trainings(), 2);
+  EXPECT_EQ(samples.value().evaluations(), 1);
+  Row whole = ids_of("a", true);
+  const size_t prompt = whole.size();
+  for (const int32_t id : ids_of(std::string(60, 'x'), false)) whole.push_back(id);
+  ASSERT_GT(whole.size(), 9u);
+  Row tokens(8), targets(8), answer(whole.begin() + 1, whole.begin() + 9);
+  std::fill_n(answer.begin(), prompt - 1, -1);
+  ASSERT_TRUE(fine(samples.value().read(1, tokens.data(), targets.data())));
+  EXPECT_EQ(tokens, Row(whole.begin(), whole.begin() + 8));
+  EXPECT_EQ(targets, answer);
+}
+
+TEST(JsonSamples, LongOnesAreSkipped) {
+  const Directory directory;
+  const JsonSampleOptions skip{.length = 8, .long_samples = LongSamples::skip};
+  auto samples = open(directory, two_are_long(), skip);
+  ASSERT_TRUE(fine(samples.status()));
+  EXPECT_EQ(samples.value().cut(), 0);
+  EXPECT_EQ(samples.value().skipped(), 2);
+  auto without = open(directory, line("a", "b") + line("a", "c"), skip);
+  ASSERT_TRUE(fine(without.status()));
+  ASSERT_EQ(samples.value().trainings(), 2);
+  for (int64_t window = 0; window < 2; ++window) {
+    Row tokens(8), targets(8), other_tokens(8), other_targets(8);
+    ASSERT_TRUE(fine(samples.value().read(window, tokens.data(), targets.data())));
+    ASSERT_TRUE(fine(without.value().read(window, other_tokens.data(), other_targets.data())));
+    EXPECT_EQ(tokens, other_tokens);
+    EXPECT_EQ(targets, other_targets);
+  }
+  EXPECT_TRUE(says(open(directory, line("a", std::string(60, 'x')), skip).status(),
+                   {"has 0 samples besides 1 that are too long"}));
+}
+
+TEST(JsonSamples, OneThatJustFitsIsNotLong) {
+  const Directory directory;
+  const auto tokens = static_cast<int64_t>(ids_of("a", true).size() + ids_of("b", false).size());
+  for (const auto what : {LongSamples::refuse, LongSamples::cut, LongSamples::skip}) {
+    auto samples = open(directory, line("a", "b"), {.length = tokens - 1, .long_samples = what});
+    ASSERT_TRUE(fine(samples.status()));
+    EXPECT_EQ(samples.value().cut() + samples.value().skipped(), 0);
+  }
+}
+
 TEST(JsonSamples, RefusesWhatIsNoSample) {
   const Directory directory;
   const auto refused = [&](const std::string& text, std::initializer_list<std::string_view> parts,

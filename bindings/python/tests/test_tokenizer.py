@@ -68,6 +68,18 @@ class Tokenizers(unittest.TestCase):
                     self.assertEqual(list(positions[0][:2 * length]), list(range(length)) * 2)
                 self.assertEqual(set(targets[1]), {-1})
 
+    def test_long_samples(self):
+        with tempfile.TemporaryDirectory() as folder, weft.Tokenizer(FILES / "byte_fallback") as tokenizer:
+            path = pathlib.Path(folder, "a.jsonl")
+            path.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "a", "completion": "' + "x" * 60 + '"}\n')
+            options = {"vocabulary": 520, "seq_len": 8, "tokenizer": tokenizer}
+            with self.assertRaisesRegex(weft.DataError, "1 of 2 samples are longer"):
+                weft.Data(path, **options)
+            with weft.Data(path, long_samples="cut", **options) as data:
+                self.assertEqual((data.windows, data.cut_samples, data.skipped_samples), (2, 1, 0))
+            with weft.Data(path, long_samples=weft.LongSamples.SKIP, **options) as data:
+                self.assertEqual((data.windows, data.cut_samples, data.skipped_samples), (1, 0, 1))
+
     def test_failures(self):
         with self.assertRaisesRegex(weft.DataError, "tokenizer: has no 'model'"):
             weft.Tokenizer.parse("{}")

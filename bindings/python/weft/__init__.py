@@ -20,7 +20,7 @@ import ctypes as _ctypes
 from . import _raw
 from ._core import text_of as _text_of
 from ._types import (Activity, Awaited, Candidate, Cause, CheckpointInfo, CutFlags, DType, Event, EventKind, Failure, Init, InputFlags, ItemKind,
-                     LinkPrediction, Load, LogLevel, MemoryKind, MeshFlags, NodeFlags, NodeTimes, OpReads, Part, PlanInfo, PlanOptions, PredictionInfo, PresetInfo, RankPrediction,
+                     LinkPrediction, Load, LogLevel, LongSamples, MemoryKind, MeshFlags, NodeFlags, NodeTimes, OpReads, Part, PlanInfo, PlanOptions, PredictionInfo, PresetInfo, RankPrediction,
                      RateCurve, Rule, ScheduleInfo, SequenceEnd, Split, StatusCode, StepKinds, StepMode, Token)
 from .checkpoint import Checkpoint, keep_source
 from .data import Data

@@ -381,7 +381,7 @@ class weft_data_config(ctypes.Structure):
         ("width", ctypes.c_int64),
         ("tokenizer", ctypes.c_void_p),
         ("packed", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("long_samples", ctypes.c_uint32),
     ]
 
 
@@ -657,6 +657,8 @@ weft_data_sample = declare("weft_data_sample", ctypes.c_int32, ctypes.c_void_p, 
 weft_data_positions = declare("weft_data_positions", ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.POINTER(weft_error))
 weft_data_windows = declare("weft_data_windows", ctypes.c_int64, ctypes.c_void_p)
 weft_data_eval_windows = declare("weft_data_eval_windows", ctypes.c_int64, ctypes.c_void_p)
+weft_data_cut_samples = declare("weft_data_cut_samples", ctypes.c_int64, ctypes.c_void_p)
+weft_data_skipped_samples = declare("weft_data_skipped_samples", ctypes.c_int64, ctypes.c_void_p)
 weft_data_eval = declare("weft_data_eval", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(weft_error))
 weft_data_eval_positions = declare("weft_data_eval_positions", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.POINTER(weft_error))
 weft_tokenizer_open = declare("weft_tokenizer_open", ctypes.c_int32, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))

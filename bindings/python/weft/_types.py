@@ -134,6 +134,13 @@ class MeshFlags(enum.IntFlag):
     INSECURE = 1  # tcp without encryption: any process that reaches rank 0 may join. All ranks of the run need the flag
 
 
+class LongSamples(enum.IntEnum):
+    """What is done with a sample of NAME.jsonl that has more than seq_len + 1 tokens: all are refused, it is cut there, or it is left out."""
+    REFUSE = 0
+    CUT = 1
+    SKIP = 2
+
+
 class TokenizerFlags(enum.IntFlag):
     """Flags of weft_tokenizer_encode, weft_tokenizer_decode and weft_text_stream_new."""
     ADD_SPECIALS = 1  # encode: add the tokens for the begin and the end of a text that the file has in "post_processor"
@@ -434,6 +441,8 @@ class DataOptions(TypedDict, total=False):
     """For text; used only by weft_data_open"""
     packed: int
     """If not 0, a window of NAME.jsonl has as many samples as fit, for weft_model_packed"""
+    long_samples: Union["LongSamples", str]
+    """WEFT_LONG_CUT leaves out a sample that has no target before the cut"""
 
 
 class RunOptions(TypedDict, total=False):
@@ -776,7 +785,7 @@ CHOICES: Dict[str, Dict[str, Any]] = {
     "weft_parameter_group": {},
     "weft_plan_config": {"split": Split},
     "weft_mesh_config": {},
-    "weft_data_config": {},
+    "weft_data_config": {"long_samples": LongSamples},
     "weft_chat_config": {},
     "weft_tokenizer_config": {},
     "weft_run_config": {"log_level": LogLevel},

@@ -41,6 +41,16 @@ class Data(Object):
         """The number of windows of held-out data."""
         return int(_raw.weft_data_eval_windows(self._ptr))
 
+    @property
+    def cut_samples(self) -> int:
+        """The number of samples of which LongSamples.CUT has cut the end off."""
+        return int(_raw.weft_data_cut_samples(self._ptr))
+
+    @property
+    def skipped_samples(self) -> int:
+        """The number of samples that LongSamples.CUT and LongSamples.SKIP have left out."""
+        return int(_raw.weft_data_skipped_samples(self._ptr))
+
     def eval(self, first: int, samples: int) -> Batch:
         """Held-out windows, starting at `first`, with positions if samples are packed. After the last one follows padding with targets of -1."""
         return self._filled(samples, lambda x, target: check(_raw.weft_data_eval, self._ptr, first, x, target),

@@ -165,6 +165,12 @@ pub const WEFT_PREDICT_TIMELINE: u32 = 1;
 /// tcp without encryption: any process that reaches rank 0 may join. All ranks of the run need the flag
 pub const WEFT_MESH_INSECURE: u32 = 1;
 
+/// What is done with a sample of NAME.jsonl that has more than seq_len + 1 tokens: all are refused, it is cut there, or it is left out.
+pub type weft_long_samples = u32;
+pub const WEFT_LONG_REFUSE: weft_long_samples = 0;
+pub const WEFT_LONG_CUT: weft_long_samples = 1;
+pub const WEFT_LONG_SKIP: weft_long_samples = 2;
+
 // Flags of weft_tokenizer_encode, weft_tokenizer_decode and weft_text_stream_new.
 /// encode: add the tokens for the begin and the end of a text that the file has in "post_processor"
 pub const WEFT_ADD_SPECIALS: u32 = 1;
@@ -955,8 +961,8 @@ pub struct weft_data_config {
     pub tokenizer: *const weft_tokenizer,
     /// if not 0, a window of NAME.jsonl has as many samples as fit, for weft_model_packed
     pub packed: u32,
-    /// 0
-    pub reserved: u32,
+    /// WEFT_LONG_CUT leaves out a sample that has no target before the cut
+    pub long_samples: weft_long_samples,
 }
 
 /// A message of a conversation, in UTF-8.
@@ -1411,7 +1417,7 @@ extern "C" {
     pub fn weft_key_public(secret: *const c_char, public_key: *mut c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_data_config_init(config: *mut weft_data_config, size: usize);
-    /// Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after the sample, are -1, which the loss does not count. Of {"text": "..."} all tokens but the first are targets. Of {"messages": [{"role": "...", "content": "..."}, ...]}, a conversation in the form of the chat template (weft_tokenizer_chat), only the answers of the role "assistant", with the end of their turns, are targets. A sample of more than seq_len + 1 tokens is refused. A window is one sample or, if `packed` is not 0, as many as it has room for; eval_share is a share of the samples. Owner: caller; free with weft_data_free. Thread: any.
+    /// Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after the sample, are -1, which the loss does not count. Of {"text": "..."} all tokens but the first are targets. Of {"messages": [{"role": "...", "content": "..."}, ...]}, a conversation in the form of the chat template (weft_tokenizer_chat), only the answers of the role "assistant", with the end of their turns, are targets. A window is one sample or, if `packed` is not 0, as many as it has room for; eval_share is a share of the samples that are used. Owner: caller; free with weft_data_free. Thread: any.
     pub fn weft_data_open(config: *const weft_data_config, out: *mut *mut weft_data, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.
     pub fn weft_data_free(data: *mut weft_data);
@@ -1423,6 +1429,10 @@ extern "C" {
     pub fn weft_data_windows(data: *const weft_data) -> i64;
     /// The number of windows of held-out data; 0: there is none. Thread: any.
     pub fn weft_data_eval_windows(data: *const weft_data) -> i64;
+    /// The number of samples, training and held out, of which WEFT_LONG_CUT has cut the end off. Thread: any.
+    pub fn weft_data_cut_samples(data: *const weft_data) -> i64;
+    /// The number of samples, training and held out, that WEFT_LONG_CUT and WEFT_LONG_SKIP have left out. Thread: any.
+    pub fn weft_data_skipped_samples(data: *const weft_data) -> i64;
     /// Fills the two inputs with held-out windows, starting at `first`, which must be one. The last one of tokens may be shorter, and there may be fewer than the tensors have room for; the rest is padding, whose targets are -1. Thread: any.
     pub fn weft_data_eval(data: *const weft_data, first: i64, x: *mut weft_tensor, target: *mut weft_tensor, err: *mut weft_error) -> weft_status;
     /// Fills the third input of weft_model_packed for the windows of weft_data_eval. Thread: any.
@@ -1441,7 +1451,7 @@ extern "C" {
     pub fn weft_tokenizer_token(tokenizer: *const weft_tokenizer, id: i32, special: *mut u32) -> *const c_char;
     /// Encodes `size` bytes of UTF-8. `flags`: of weft_tokenizer_flags, or 0. *n_ids is set to the number of ids; at most `capacity` of them are written to `ids`, which may be NULL if `capacity` is 0. WEFT_EDATA: the text is not UTF-8. Thread: any.
     pub fn weft_tokenizer_encode(tokenizer: *const weft_tokenizer, text: *const c_char, size: usize, flags: u32, ids: *mut i32, capacity: usize, n_ids: *mut usize, err: *mut weft_error) -> weft_status;
-    /// Decodes ids. Ids without a token are left out; bytes that are not UTF-8 become U+FFFD. `flags`: of weft_tokenizer_flags, or 0. *size is set to the bytes of the text; at most `capacity` bytes are written to `text`, with a NUL if there is space for it. `text` may be NULL if `capacity` is 0. Thread: any.
+    /// Decodes ids. Ids without a token are left out; bytes that are not UTF-8 become U+FFFD. `flags`: of weft_tokenizer_flags, or 0. *size is set to the bytes of the text; at most `capacity` of them are written to `text`, which may be NULL if that is 0, and a NUL if it fits. Thread: any.
     pub fn weft_tokenizer_decode(tokenizer: *const weft_tokenizer, ids: *const i32, n_ids: usize, flags: u32, text: *mut c_char, capacity: usize, size: *mut usize, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_chat_config_init(config: *mut weft_chat_config, size: usize);
@@ -1453,7 +1463,7 @@ extern "C" {
     pub fn weft_text_stream_free(stream: *mut weft_text_stream);
     /// Sets *text to what the id adds to the text, *size bytes of UTF-8 and a NUL. A character whose bytes are not complete is held back, so the text may be empty. Borrowed: valid until the next call with the stream. Thread: owner.
     pub fn weft_text_stream_add(stream: *mut weft_text_stream, id: i32, text: *mut *const c_char, size: *mut usize, err: *mut weft_error) -> weft_status;
-    /// Sets *text to the rest; a character that is still incomplete becomes U+FFFD. The stream then starts another text. Borrowed: valid until the next call with the stream. Thread: owner.
+    /// Sets *text to the rest, with U+FFFD for an incomplete character. Another text may follow. Borrowed: valid until the next call. Thread: owner.
     pub fn weft_text_stream_finish(stream: *mut weft_text_stream, text: *mut *const c_char, size: *mut usize, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_tokenizer_config_init(config: *mut weft_tokenizer_config, size: usize);

@@ -372,7 +372,7 @@ fn weft_data_config_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_data_config, width), 48);
     assert_eq!(offset!(weft_data_config, tokenizer), 56);
     assert_eq!(offset!(weft_data_config, packed), 64);
-    assert_eq!(offset!(weft_data_config, reserved), 68);
+    assert_eq!(offset!(weft_data_config, long_samples), 68);
 }
 
 #[test]

@@ -12,6 +12,17 @@ use crate::path_text;
 use crate::tensor::Tensor;
 use crate::tokenizer::Tokenizer;
 
+/// What is done with a sample of NAME.jsonl that has more than `seq_len` + 1 tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LongSamples {
+    /// The data is refused
+    Refuse,
+    /// Its end is cut off; it is left out if it has no target before the cut
+    Cut,
+    /// It is left out
+    Skip,
+}
+
 /// Training data of a preset, or of another model with the same inputs.
 ///
 /// ```
@@ -71,6 +82,16 @@ impl Data {
     pub fn eval(&self, first: usize, x: &mut Tensor, target: &mut Tensor) -> Result<()> {
         let (first, x, target) = (number("first", first)?, x.writable_raw()?, target.writable_raw()?);
         attempt(|err| unsafe { sys::weft_data_eval(self.raw.as_ptr(), first, x, target, err) }).map(drop)
+    }
+
+    /// The number of samples of which [`LongSamples::Cut`] has cut the end off.
+    pub fn cut_samples(&self) -> usize {
+        unsafe { sys::weft_data_cut_samples(self.raw.as_ptr()) as usize }
+    }
+
+    /// The number of samples that [`LongSamples::Cut`] and [`LongSamples::Skip`] have left out.
+    pub fn skipped_samples(&self) -> usize {
+        unsafe { sys::weft_data_skipped_samples(self.raw.as_ptr()) as usize }
     }
 
     /// Fills the third input of a packed preset for the windows of `eval`.
@@ -151,6 +172,16 @@ impl<'a> DataBuilder<'a> {
     /// NAME.jsonl: several samples may share a window, for [`Preset::packed`]. Default: false.
     pub fn packed(mut self, on: bool) -> Self {
         self.raw.packed = on.into();
+        self
+    }
+
+    /// NAME.jsonl: what is done with a sample that is too long. Default: [`LongSamples::Refuse`].
+    pub fn long_samples(mut self, long_samples: LongSamples) -> Self {
+        self.raw.long_samples = match long_samples {
+            LongSamples::Refuse => sys::WEFT_LONG_REFUSE,
+            LongSamples::Cut => sys::WEFT_LONG_CUT,
+            LongSamples::Skip => sys::WEFT_LONG_SKIP,
+        };
         self
     }
 

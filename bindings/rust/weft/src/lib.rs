@@ -31,7 +31,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 pub use checkpoint::{keep_source, Checkpoint, CheckpointInfo, ExportConfig, TensorInfo};
-pub use data::{Data, DataBuilder};
+pub use data::{Data, DataBuilder, LongSamples};
 pub use error::{Error, Result, Status};
 pub use event::{Event, Events, Outputs};
 pub use failure::{Activity, Awaited, Cause, Failure};

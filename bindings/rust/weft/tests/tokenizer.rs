@@ -1,5 +1,5 @@
 //! Tokenizers.
-use weft::{Chat, Data, Desc, Preset, Specials, Tensor, Tokenizer};
+use weft::{Chat, Data, Desc, LongSamples, Preset, Specials, Tensor, Tokenizer};
 
 #[test]
 fn a_trained_tokenizer_turns_text_into_ids_and_back() {
@@ -74,6 +74,23 @@ fn held_out_samples_have_a_file_of_their_own() -> weft::Result<()> {
     only.eval(0, &mut tokens, &mut targets)?;
     both.sample(0, 0, &mut tokens, &mut targets)?;
     assert!(only.sample(0, 0, &mut tokens, &mut targets).is_err(), "there is nothing to train on");
+    Ok(())
+}
+
+#[test]
+fn long_samples_are_cut_or_skipped() -> weft::Result<()> {
+    let tokenizer = Tokenizer::open("../../../tests/data/tokenizers/byte_fallback")?;
+    let path = std::env::temp_dir().join(format!("weft_long_{}.jsonl", std::process::id()));
+    let sample = |answer: &str| format!("{{\"prompt\": \"a\", \"completion\": \"{answer}\"}}\n");
+    std::fs::write(&path, sample("b") + &sample(&"x".repeat(60))).unwrap();
+    let builder = || Data::builder().vocabulary(520).seq_len(8).path(&path).tokenizer(&tokenizer);
+    let refused = builder().long_samples(LongSamples::Refuse).open().err().unwrap();
+    assert!(refused.to_string().contains("1 of 2 samples are longer"), "{refused}");
+    let cut = builder().long_samples(LongSamples::Cut).open()?;
+    assert_eq!((cut.windows(), cut.cut_samples(), cut.skipped_samples()), (2, 1, 0));
+    let skip = builder().long_samples(LongSamples::Skip).open()?;
+    assert_eq!((skip.windows(), skip.cut_samples(), skip.skipped_samples()), (1, 0, 1));
+    std::fs::remove_file(&path).unwrap();
     Ok(())
 }
 
