@@ -35,7 +35,10 @@ int32_t RunBytes::tensor_rank_in(std::span<const StageRun> stages, NodeId node) 
 const RunBytes::Parameters& RunBytes::parameters_of(std::span<const StageRun> stages) {
   // Stages have other numbers of replicas and of versions.
   std::vector<size_t> key = {stages.front().at.stage};
-  for (const StageRun& stage : stages) key.insert(key.end(), {stage.at.begin, stage.at.end});
+  const bool drops = drops_gradients(*model_, config_);  // runs depend on all nodes
+  for (const StageRun& stage : stages)
+    for (const size_t node : {stage.at.begin, stage.at.end})
+      key.push_back(drops ? node : terms_->resident_before(node));
   const auto [known, fresh] = known_parameters_.try_emplace(std::move(key));
   if (fresh) known->second = count_parameters(stages);
   return known->second;
@@ -62,7 +65,7 @@ int64_t RunBytes::spare_bytes(const ResidentParam& param, int32_t replicas) cons
   return out;
 }
 
-RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages) const {
+RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages) {
   const size_t first = stages.front().at.stage;
   const int32_t replicas = replicas_of(first), ranks = config_.shard_ranks * replicas;
   const std::vector<RunOfSum> runs = runs_of(stages);
@@ -85,20 +88,48 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
   std::sort(params.begin(), params.end());
   params.erase(std::unique(params.begin(), params.end()), params.end());
   std::sort(stateful.begin(), stateful.end());
-  Parameters out{
-      .bytes = {}, .least = {}, .owner = choose_owners(*model_, config_, params, ranks, ranks_of)};
-  for (auto& resident :
-       residents_of(*model_, config_, params, out.owner, ranks, ranks_of, [&](int32_t rank) {
-         return Replica{rank % replicas, replicas, &runs[static_cast<size_t>(rank / replicas)],
-                        versions_[first].in_flight};
-       })) {
-    WeightVersions versions = versions_[first];
-    out.bytes.push_back(place_residents(*model_, resident, versions));
-    int64_t spare = 0;
-    for (const ResidentParam& param : resident)
-      spare = sum_of_bytes(spare, spare_bytes(param, replicas));
+  const std::vector<int32_t> owner = choose_owners(*model_, config_, params, ranks, ranks_of);
+  const auto count = [&](std::span<const ParamId> some) {
+    std::vector<ParamBytes> out;
+    for (auto& resident :
+         residents_of(*model_, config_, some, owner, ranks, ranks_of, [&](int32_t rank) {
+           return Replica{rank % replicas, replicas, &runs[static_cast<size_t>(rank / replicas)],
+                          versions_[first].in_flight};
+         })) {
+      WeightVersions versions = versions_[first];
+      ParamBytes& bytes = out.emplace_back();
+      bytes.all = place_residents(*model_, resident, versions);
+      for (const ResidentParam& param : resident)
+        bytes.spare = sum_of_bytes(bytes.spare, spare_bytes(param, replicas));
+    }
+    return out;
+  };
+  // What the ranks keep of a parameter depends only on its key, unless accumulators of several
+  // parameters share slots.
+  const auto known_count = [&](const ParamId& param) -> const std::vector<ParamBytes>& {
+    std::vector<int32_t> key = {static_cast<int32_t>(first), owner[static_cast<size_t>(param)]};
+    for (const Param::Use& use : model_->param(param).uses)
+      key.push_back(tensor_rank_in(stages, use.node));
+    const auto [known, fresh] =
+        known_params_[static_cast<size_t>(param)].try_emplace(std::move(key));
+    if (fresh) known->second = count({&param, 1});
+    return known->second;
+  };
+  const bool drops = drops_gradients(*model_, config_);
+  std::vector<ParamBytes> sums(static_cast<size_t>(ranks));
+  if (drops) {
+    sums = count(params);
+  } else {
+    for (const ParamId& param : params) {
+      const std::vector<ParamBytes>& bytes = known_count(param);
+      for (size_t rank = 0; rank < sums.size(); ++rank) sums[rank].add(bytes[rank]);
+    }
+  }
+  Parameters out{.bytes = {}, .least = {}, .owner = owner};
+  for (const ParamBytes& bytes : sums) {
+    out.bytes.push_back(bytes.all);
     // Accumulators that are kept here may share slots in a longer run.
-    out.least.push_back(drops_gradients(*model_, config_) ? 0 : out.bytes.back() - spare);
+    out.least.push_back(drops ? 0 : bytes.all - bytes.spare);
   }
   auto states = states_of(*model_, config_, stateful, ranks, ranks_of);
   for (size_t rank = 0; rank < states.size(); ++rank) place_states(states[rank], out.bytes[rank]);

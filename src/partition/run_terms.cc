@@ -35,6 +35,10 @@ void RunTerms::index_nodes(const Model& whole, const OpNodes& ops) {
     params_[i].insert(params_[i].end(), piece.weights.begin(), piece.weights.end());
     if (!piece.one.state.empty()) stateful_[i].push_back(id);
   }
+  resident_before_ = {0};
+  for (size_t i = 0; i < params_.size(); ++i)
+    resident_before_.push_back(resident_before_.back() +
+                               (params_[i].empty() && stateful_[i].empty() ? 0 : 1));
   for (const NodeId id : pieces_->inputs()) {
     const std::vector<Node::Use>& uses = pieces_->node(id).uses;
     if (uses.empty()) continue;
@@ -306,8 +310,7 @@ Digest RunTerms::pattern_of(const ModeGraph& mode, const StageForm& form, const 
 // that are gathered, is not part of a pattern.
 void RunTerms::add_terms(Run& run, ModeGraph& mode, const StageForm& form, const Cut& cut) const {
   const Calls calls = calls_of(mode, cut);
-  if (!cut.segmented.segments.empty() || config_.shard == "parameters")
-    return lower(run, mode, form, cut, calls);
+  if (!cut.segmented.segments.empty()) return lower(run, mode, form, cut, calls);
   const auto m = static_cast<size_t>(mode.graph.mode);
   const std::vector<const StepCall*>& own = calls.begin()->second;
   const std::vector<TensorId> tensors = tensors_of(own);
@@ -329,6 +332,9 @@ void RunTerms::add_terms(Run& run, ModeGraph& mode, const StageForm& form, const
     term.peers = peers_of(mode, term.tensor, term.kind == Holding::Kind::shared, cut);
     if (term.kind == Holding::Kind::landing) share.until[m][term.tensor] = term.last;
   }
+  if (config_.shard != "parameters") return;
+  for (const auto& [i, work] : works_of(mode.graph.mode, form, calls))
+    add_reads(share, mode.graph.mode, form, work);
 }
 
 void RunTerms::lower(Run& run, const ModeGraph& mode, const StageForm& form, const Cut& cut,

@@ -102,6 +102,8 @@ class RunTerms {
   // state.
   const std::vector<ParamId>& params(size_t node) const { return params_[node]; }
   const std::vector<NodeId>& stateful(size_t node) const { return stateful_[node]; }
+  // The number of nodes before it that have any of them.
+  size_t resident_before(size_t node) const { return resident_before_[node]; }
   // Of a micro-batch: bytes that the controller keeps.
   std::vector<int64_t> sinks(Mode mode) const;
 
@@ -175,7 +177,8 @@ class RunTerms {
   std::vector<std::vector<size_t>> near_;  // per node of OpNodes: those with a common tensor
   std::vector<std::vector<ParamId>> params_;
   std::vector<std::vector<NodeId>> stateful_;
-  std::vector<ModeGraph> modes_;  // those that the model has
+  std::vector<size_t> resident_before_;  // per node, and of all
+  std::vector<ModeGraph> modes_;         // those that the model has
   std::map<StageForm, size_t> forms_;
   std::vector<const StageForm*> form_;
   // Begin, end, the stages around it; per form.
