@@ -88,6 +88,12 @@ Outcome read_only_line(int file, const std::string& path, std::string& line) {
   return {};
 }
 
+FileId id_of(const struct stat& file) {
+  if (!S_ISREG(file.st_mode)) return {};
+  return {file.st_dev, file.st_ino,
+          int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec};
+}
+
 Outcome read_line(int file, const std::string& path, std::string& line) {
   const Outcome outcome = read_only_line(file, path, line);
   if (!outcome.ok()) wipe(line);
@@ -105,7 +111,13 @@ Outcome read_secret(const std::string& path, std::string& line) {
   return outcome;
 }
 
-Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, std::string& line) {
+FileId file_id(const std::string& path) {
+  struct stat found {};
+  return lstat(path.c_str(), &found) == 0 ? id_of(found) : FileId();
+}
+
+Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, std::string& line,
+                     FileId& id) {
   if (path == "-") return read_secret(path, line);
   const auto deadline = std::chrono::steady_clock::now() + limit;
   for (;;) {
@@ -113,6 +125,8 @@ Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, s
     const int error = errno;
     if (file < 0 && error != ENOENT && error != ESTALE) return failure(path, "read", error);
     if (file >= 0 && is_complete(file) && wait_for_bytes(file, deadline)) {
+      struct stat found {};
+      if (fstat(file, &found) == 0) id = id_of(found);
       const Outcome outcome = read_line(file, path, line);
       close(file);
       return outcome;
@@ -160,18 +174,10 @@ void wipe(std::string& text) {
   text.clear();
 }
 
-FileToRemove::FileToRemove(std::string path) : path_(std::move(path)) {
-  struct stat found {};
-  if (path_.empty() || lstat(path_.c_str(), &found) != 0) return;
-  device_ = found.st_dev;
-  inode_ = found.st_ino;
-}
+FileToRemove::FileToRemove(std::string path) : path_(std::move(path)), id_(file_id(path_)) {}
 
 FileToRemove::~FileToRemove() {
-  struct stat found {};
-  if (!path_.empty() && lstat(path_.c_str(), &found) == 0 && found.st_dev == device_ &&
-      found.st_ino == inode_)
-    unlink(path_.c_str());
+  if (id_ != FileId() && file_id(path_) == id_) unlink(path_.c_str());
 }
 
 }  // namespace weft::cli

@@ -12,8 +12,19 @@ namespace weft::cli {
 
 // The only line of a file that other users cannot read; "-" is standard input.
 Outcome read_secret(const std::string& path, std::string& line);
-// The same for a file that another process writes: waits until it exists and its line is complete.
-Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, std::string& line);
+// Tells a file from another one that replaces it.
+struct FileId {
+  dev_t device = 0;
+  ino_t inode = 0;
+  int64_t written_ns = 0;
+  bool operator==(const FileId&) const = default;
+};
+// Of a regular file; without one, FileId().
+FileId file_id(const std::string& path);
+// The same as read_secret for a file that another process writes: waits until it exists and its
+// line is complete.
+Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, std::string& line,
+                     FileId& id);
 // The secret key in the file. Without a file, the key in the variable WEFT_KEY, if `from_variable`;
 // otherwise none.
 Outcome read_key(const std::string& path, bool from_variable, std::string& key);
@@ -36,8 +47,7 @@ class FileToRemove {
 
  private:
   std::string path_;  // empty: none
-  dev_t device_ = 0;
-  ino_t inode_ = 0;
+  FileId id_;
 };
 
 }  // namespace weft::cli

@@ -18,6 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kLookAgainNs = 500'000'000;  // for another join file
+
 class Worker {
  public:
   // Joins until the deadline. `announces`: says so.
@@ -26,6 +28,7 @@ class Worker {
 
   Outcome serve();
   bool has_started() const { return started_; }
+  bool has_another_file() const { return replaced_; }
   bool repeats(const Outcome& outcome) const;
 
  private:
@@ -34,20 +37,23 @@ class Worker {
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
     return std::max(left, std::chrono::milliseconds(1));
   }
-  Outcome find_rank_zero(std::string& endpoint, std::string& key) const;
+  Outcome find_rank_zero(std::string& endpoint, std::string& key);
   weft_status join(weft_mesh_config config, MeshPtr& mesh, weft_error& err) const;
-  Outcome open(MeshPtr& mesh) const;
+  Outcome open(MeshPtr& mesh);
+  // Whether a rank 0 has written the join file since it was read.
+  bool has_new_rank_zero() const;
   Outcome end_of(const weft_event& event) const;
 
   const WorkerOptions& o_;
   const Clock::time_point deadline_;
   const bool announces_;
-  bool started_ = false, refused_ = false;
+  FileId join_file_;
+  bool started_ = false, refused_ = false, replaced_ = false;
 };
 
-Outcome Worker::find_rank_zero(std::string& endpoint, std::string& key) const {
+Outcome Worker::find_rank_zero(std::string& endpoint, std::string& key) {
   CLI_TRY(read_key(o_.key, !o_.launcher.empty() && !o_.insecure, key));
-  if (!o_.join_file.empty()) return await_secret(o_.join_file, remaining(), endpoint);
+  if (!o_.join_file.empty()) return await_secret(o_.join_file, remaining(), endpoint, join_file_);
   endpoint = o_.join.empty() ? meeting_point(o_.place) : o_.join;
   return {};
 }
@@ -65,7 +71,12 @@ weft_status Worker::join(weft_mesh_config config, MeshPtr& mesh, weft_error& err
   }
 }
 
-Outcome Worker::open(MeshPtr& mesh) const {
+bool Worker::has_new_rank_zero() const {
+  const FileId found = file_id(o_.join_file);
+  return found != FileId() && found != join_file_;
+}
+
+Outcome Worker::open(MeshPtr& mesh) {
   weft_error err = sized<weft_error>();
   weft_mesh_config config = defaults(weft_mesh_config_init);
   std::string endpoint, key;
@@ -102,8 +113,16 @@ Outcome Worker::serve() {
   CLI_CALL(weft_run_join(joined.get(), nullptr, nullptr, &config, Out(run), &err));
   MeshEvents mesh_events;
   weft_event event = sized<weft_event>();
+  bool has_joined = join_file_ == FileId();  // else the file may name a rank 0 that has ended
   do {
-    CLI_CALL(weft_run_poll(run.get(), &event, -1, &err));
+    const weft_status got = weft_run_poll(run.get(), &event, has_joined ? -1 : kLookAgainNs, &err);
+    CLI_CALL(got);
+    if (got == 0) {
+      if (!has_new_rank_zero()) continue;
+      replaced_ = true;
+      return {kLost, "rank 0 has written '" + o_.join_file + "' again", ""};
+    }
+    has_joined = has_joined || event.kind == WEFT_EVENT_JOINED;
     if (const std::string line = mesh_events.text(event); !line.empty()) complain("worker", line);
     if (event.kind == WEFT_EVENT_STARTED) started_ = true;
     if (event.kind == WEFT_EVENT_STARTED && !o_.launcher.empty()) cancel.leave_to_rank_zero();
@@ -127,7 +146,9 @@ Outcome Worker::end_of(const weft_event& event) const {
 
 // After a lost run, rank 0 may need some time to start again, and so may other ranks.
 bool Worker::repeats(const Outcome& outcome) const {
-  if (o_.repeat == Repeat::never || stop_signal()) return false;
+  if (stop_signal()) return false;
+  if (replaced_) return true;
+  if (o_.repeat == Repeat::never) return false;
   if (o_.repeat == Repeat::always) return outcome.exit != kUsage;
   return outcome.exit == kLost && !refused_ && (started_ || Clock::now() < deadline_);
 }
@@ -158,8 +179,8 @@ Outcome serve_rank(const WorkerOptions& options) {
     if (!options.quiet && !text.empty() && text != last)
       complain("worker", outcome.text + "; joining again");
     last = text;
-    announces = worker.has_started();
-    if (announces || options.repeat == Repeat::always) deadline = deadline_from_now();
+    announces = worker.has_started() || worker.has_another_file();
+    if (worker.has_started() || options.repeat == Repeat::always) deadline = deadline_from_now();
     sleep(kPause);
   }
 }

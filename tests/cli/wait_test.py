@@ -147,6 +147,17 @@ class Waiting(Case):
             process.communicate(timeout=60)
             self.assertEqual(join.exists(), is_left)
 
+    def test_a_worker_joins_with_the_file_that_replaces_one_of_a_killed_run(self):
+        join = self.path("join")
+        args = ["train", TINY, *DRAWN, "--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--join-timeout", 600, "--join-file", join, "--steps", 2]
+        killed = self.start("waiting for 1 rank", *args)
+        killed.kill()
+        self.ends(-signal.SIGKILL, "", killed)
+        worker = self.start("joining tcp://127.0.0.1:", "worker", "--join-file", join, "--join-timeout", 600)
+        done = run(*args, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.ends(0, f"rank 0 has written '{join}' again; joining again", worker)
+
     def test_ranks_whose_rank_0_is_killed_leave_no_socket(self):
         process = self.start("waiting for 1 rank", "train", TINY, *DRAWN, "--ranks", 3, "--external", 1, "--join-timeout", 600)
         ranks = [os.pidfd_open(pid) for pid in children(process.pid)]
