@@ -879,7 +879,7 @@ typedef struct weft_data weft_data;
 /** From text to ids of tokens and back. */
 typedef struct weft_tokenizer weft_tokenizer;
 
-/** What is done with a sample of NAME.jsonl that has more than seq_len + 1 tokens: all are refused, it is cut there, or it is left out. */
+/** For samples of NAME.jsonl with more than seq_len + 1 tokens: refuse the file; keep their tokens until there; or leave them out. */
 typedef enum weft_long_samples WEFT_UINT32_ { WEFT_LONG_REFUSE = 0, WEFT_LONG_CUT = 1, WEFT_LONG_SKIP = 2 } weft_long_samples;
 /** Data of a preset. Default of every field, except end_token: 0 or NULL. */
 typedef struct weft_data_config {
@@ -894,7 +894,7 @@ typedef struct weft_data_config {
   int64_t width;              /**< of rows */
   const weft_tokenizer *tokenizer;   /**< for text; used only by weft_data_open */
   uint32_t packed;            /**< if not 0, a window of NAME.jsonl has as many samples as fit, for weft_model_packed */
-  weft_long_samples long_samples;   /**< WEFT_LONG_CUT leaves out a sample that has no target before the cut */
+  weft_long_samples long_samples;   /**< of NAME.jsonl. WEFT_LONG_CUT also leaves out those without a target before the cut */
 } weft_data_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_data_config_init(weft_data_config *config, size_t size);
@@ -1017,7 +1017,10 @@ WEFT_API void weft_text_stream_free(weft_text_stream *stream);
  * text may be empty. Borrowed: valid until the next call with the stream. Thread: owner.
  */
 WEFT_API weft_status weft_text_stream_add(weft_text_stream *stream, int32_t id, const char **text, size_t *size, weft_error *err);
-/** Sets *text to the rest, with U+FFFD for an incomplete character. Another text may follow. Borrowed: valid until the next call. Thread: owner. */
+/**
+ * Sets *text to the rest; a character that is still incomplete becomes U+FFFD. The stream then starts another text. Borrowed: valid until
+ * the next call with the stream. Thread: owner.
+ */
 WEFT_API weft_status weft_text_stream_finish(weft_text_stream *stream, const char **text, size_t *size, weft_error *err);
 
 /** How a tokenizer is trained. */
@@ -1083,10 +1086,7 @@ WEFT_API void weft_run_config_init(weft_run_config *config, size_t size);
  */
 WEFT_API weft_status weft_run_start(const weft_plan *plan, weft_mesh *mesh, const weft_run_config *config, weft_run **out,
                                     weft_error *err);
-/**
- * Ends the run on every rank and discards steps that are not finished, at any moment, also during the start. May wait until a running job
- * ends. NULL is a no-op. Thread: owner.
- */
+/** Ends the run on every rank, also during the start, and discards unfinished steps. May wait for a running job. NULL is a no-op. Thread: owner. */
 WEFT_API void weft_run_free(weft_run *run);
 /**
  * Any rank except 0: joins, receives a rank, model and plan, and serves until the run ends. Returns WEFT_OK after a normal end, otherwise the

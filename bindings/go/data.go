@@ -117,14 +117,14 @@ func (d *Data) EvalWindows() int {
 	return int(C.weft_data_eval_windows(d.c))
 }
 
-// CutSamples returns the number of samples of which CutLong has cut the end off.
+// CutSamples returns the number of samples, training and held out, of which CutLong has cut the end off.
 func (d *Data) CutSamples() int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return int(C.weft_data_cut_samples(d.c))
 }
 
-// SkippedSamples returns the number of samples that CutLong and SkipLong have left out.
+// SkippedSamples returns the number of samples, training and held out, that CutLong and SkipLong have left out.
 func (d *Data) SkippedSamples() int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -43,16 +43,6 @@ Status check_ids(const char* path, const weft_data_config& c) {
                                    "tokenizer; bytes are for one of 256"));
 }
 
-Result<LongSamples> long_samples_of(const weft_data_config& c) {
-  switch (c.long_samples) {
-    case WEFT_LONG_REFUSE: return LongSamples::refuse;
-    case WEFT_LONG_CUT: return LongSamples::cut;
-    case WEFT_LONG_SKIP: return LongSamples::skip;
-  }
-  return Status(Code::invalid, cat("weft_data_config.long_samples is ", uint32_t{c.long_samples},
-                                   ", expected WEFT_LONG_REFUSE, WEFT_LONG_CUT or WEFT_LONG_SKIP"));
-}
-
 Result<weft_data_config> check_data(const weft_data_config* config) {
   weft_data_config c;
   WEFT_TRY(require(config, "config"));
@@ -77,23 +67,34 @@ Result<weft_data_config> check_data(const weft_data_config* config) {
   if (c.end_token < -1 || c.end_token >= std::max<int64_t>(c.vocabulary, 1))
     return Status(Code::invalid, cat("weft_data_config.end_token is ", c.end_token,
                                      ", expected -1, or a token below ", c.vocabulary));
-  WEFT_TRY(long_samples_of(c).status());
   WEFT_TRY(check_ids(c.path, c));
   WEFT_TRY(check_ids(c.eval_path, c));
   return c;
 }
 
-// `held_out`: the share of it, at its end.
-Status open_source(const char* path, const weft_data_config& c, double held_out, weft_data& data,
-                   std::unique_ptr<SampleSource>& out) {
+Result<LongSamples> long_samples_of(const weft_data_config& c) {
+  switch (c.long_samples) {
+    case WEFT_LONG_REFUSE: return LongSamples::refuse;
+    case WEFT_LONG_CUT: return LongSamples::cut;
+    case WEFT_LONG_SKIP: return LongSamples::skip;
+  }
+  return Status(Code::invalid, cat("weft_data_config.long_samples is ", uint32_t{c.long_samples},
+                                   ", expected WEFT_LONG_REFUSE, WEFT_LONG_CUT or WEFT_LONG_SKIP"));
+}
+
+Result<JsonSampleOptions> sample_options(const weft_data_config& c) {
+  WEFT_TRY_ASSIGN(const LongSamples long_samples, long_samples_of(c));
+  return JsonSampleOptions{.vocabulary = c.vocabulary,
+                           .length = c.seq_len,
+                           .end = c.end_token,
+                           .packed = c.packed != 0,
+                           .long_samples = long_samples};
+}
+
+// `options`: of samples; their share that is held out is that of any file.
+Status open_source(const char* path, const weft_data_config& c, const JsonSampleOptions& options,
+                   weft_data& data, std::unique_ptr<SampleSource>& out) {
   if (is_json_samples(path)) {
-    WEFT_TRY_ASSIGN(const LongSamples long_samples, long_samples_of(c));
-    const JsonSampleOptions options{.vocabulary = c.vocabulary,
-                                    .length = c.seq_len,
-                                    .end = c.end_token,
-                                    .packed = c.packed != 0,
-                                    .long_samples = long_samples,
-                                    .held_out = held_out};
     WEFT_TRY_ASSIGN(JsonSamples samples,
                     JsonSamples::open(path, *c.tokenizer->tokenizer, c.tokenizer->chat, options));
     data.cut += samples.cut();
@@ -105,7 +106,7 @@ Status open_source(const char* path, const weft_data_config& c, double held_out,
   WEFT_TRY_ASSIGN(TokenFile file,
                   is_text ? TokenFile::encode(path, *c.tokenizer->tokenizer, c.vocabulary)
                           : TokenFile::open(path, c.vocabulary));
-  WEFT_TRY_ASSIGN(Samples samples, Samples::make(std::move(file), c.seq_len, held_out));
+  WEFT_TRY_ASSIGN(Samples samples, Samples::make(std::move(file), c.seq_len, options.held_out));
   out = std::make_unique<Samples>(std::move(samples));
   return {};
 }
@@ -207,9 +208,11 @@ weft_status weft_data_open(const weft_data_config* config, weft_data** out, weft
     data->vocabulary = c.seq_len > 0 ? c.vocabulary : 0;
     data->seq_len = c.seq_len;
     data->width = c.width;
-    if (c.path)
-      WEFT_TRY(open_source(c.path, c, c.eval_path ? 0 : c.eval_share, *data, data->train));
-    if (c.eval_path) WEFT_TRY(open_source(c.eval_path, c, 1, *data, data->eval));
+    WEFT_TRY_ASSIGN(JsonSampleOptions options, sample_options(c));
+    options.held_out = c.eval_path ? 0 : c.eval_share;
+    if (c.path) WEFT_TRY(open_source(c.path, c, options, *data, data->train));
+    options.held_out = 1;
+    if (c.eval_path) WEFT_TRY(open_source(c.eval_path, c, options, *data, data->eval));
     *out = data.release();
     return {};
   });

@@ -177,7 +177,8 @@ void Evaluator::print(double seconds) const {
   }
   print_line("loss " + fixed_text(loss, 6));
   print_line("perplexity " + fixed_text(perplexity, 4));
-  print_line("tokens " + std::to_string(targets_) + long_samples_text(data_.get()));
+  print_line("tokens " + std::to_string(targets_));
+  if (const std::string text = long_samples_text(data_.get()); !text.empty()) print_line(text);
   print_line("time " + time_text(seconds));
 }
 

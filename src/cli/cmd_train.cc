@@ -106,6 +106,9 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   forget_missing_profile(settings, options.plan.profile);
   CLI_TRY(check_stored_file(settings, "data", options.data.file));
   CLI_TRY(check_stored_file(settings, "eval", options.data.eval));
+  // The data may be of another kind than that of the checkpoint.
+  if (!options.data.has_json() && !settings.given("long-samples"))
+    options.data.long_samples = DataOptions().long_samples;
   complete_model(options);
   if (options.model.seq_len == 0 && !settings.given("seq-len") && info.model)
     CLI_TRY(take_whole_context(info.model, options.model.seq_len));

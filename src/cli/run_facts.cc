@@ -70,11 +70,12 @@ std::string count_of(double value, const std::string& what) {
 
 std::string data_line(const RunFacts& facts, uint64_t steps) {
   const double per_epoch = facts.steps_per_epoch();
+  const std::string long_samples = long_samples_text(facts.data);
   return "data: " + std::to_string(facts.windows()) +
          (facts.windows() == 1 ? " sequence of " : " sequences of ") +
          std::to_string(facts.built.info.seq_len) + " tokens, " + count_of(per_epoch, "step") +
          " per epoch, " + count_of(static_cast<double>(steps) / per_epoch, "epoch") + " in all" +
-         long_samples_text(facts.data);
+         (long_samples.empty() ? "" : "; " + long_samples + ", with those held out");
 }
 
 constexpr std::pair<const char*, weft_memory_kind> kKinds[] = {
@@ -162,9 +163,10 @@ JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) 
       .add("micro_batch_size", facts.plan.micro_batch_size);
   if (!in_turn.empty()) out.add("stage_replicas", in_turn);
   if (facts.built.info.tokens) out.add("seq_len", facts.built.info.seq_len);
-  if (facts.windows() > 0)
+  if (facts.windows() > 0) {
     out.add("sequences", facts.windows()).add("steps_per_epoch", facts.steps_per_epoch());
-  add_long_samples(facts.data, out);
+    add_long_samples(facts.data, out);
+  }
   return out.add("unit", facts.unit())
       .add("from_step", first_step)
       .add("to_step", steps)

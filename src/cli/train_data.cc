@@ -31,8 +31,7 @@ bool is_text(const char* path) { return path && id_width(path) == 0; }
 Outcome take_long_samples(const DataOptions& options, weft_long_samples& out) {
   if (options.long_samples == "refuse") return {};
   if (!options.has_json())
-    return {kUsage, "--long-samples " + options.long_samples + " requires samples, NAME.jsonl",
-            "other data is cut into windows"};
+    return {kUsage, "--long-samples " + options.long_samples + " requires samples, NAME.jsonl", ""};
   out = options.long_samples == "cut" ? WEFT_LONG_CUT : WEFT_LONG_SKIP;
   return {};
 }
@@ -79,13 +78,12 @@ void add_long_samples_option(StoredOptions& settings, std::string& value) {
 std::string long_samples_text(const weft_data* data) {
   const int64_t cut = weft_data_cut_samples(data), skipped = weft_data_skipped_samples(data);
   if (cut + skipped == 0) return "";
-  return "; samples that were too long: " + std::to_string(cut) + " cut, " +
-         std::to_string(skipped) + " skipped";
+  return "long samples: " + std::to_string(cut) + " cut, " + std::to_string(skipped) + " skipped";
 }
 
 void add_long_samples(const weft_data* data, JsonObject& out) {
-  const int64_t cut = weft_data_cut_samples(data), skipped = weft_data_skipped_samples(data);
-  if (cut + skipped > 0) out.add("cut_samples", cut).add("skipped_samples", skipped);
+  out.add("cut_samples", weft_data_cut_samples(data))
+      .add("skipped_samples", weft_data_skipped_samples(data));
 }
 
 Outcome open_data(const DataOptions& options, const weft_preset_info& model, int32_t end_token,

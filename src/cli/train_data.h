@@ -22,7 +22,7 @@ struct DataOptions {
 };
 
 void add_long_samples_option(StoredOptions& settings, std::string& value);
-// "; samples that were too long: 3 cut, 2 skipped", or an empty text if there were none.
+// "long samples: 3 cut, 2 skipped", training and held out, or an empty text if there were none.
 std::string long_samples_text(const weft_data* data);
 // The same as "cut_samples" and "skipped_samples".
 void add_long_samples(const weft_data* data, JsonObject& out);

@@ -22,20 +22,7 @@ bool is_blank(std::string_view line) {
 
 }  // namespace
 
-// Those that check_lengths() refuses are added, too.
-void JsonSamples::add(SampleIds sample, LongSamples long_samples) {
-  const auto most = static_cast<size_t>(length_) + 1;
-  if (sample.ids.size() > most && long_samples != LongSamples::refuse) {
-    sample.ids.resize(most);
-    sample.learned.resize(most);
-    const bool teaches =
-        std::find(sample.learned.begin() + 1, sample.learned.end(), true) != sample.learned.end();
-    if (long_samples == LongSamples::skip || !teaches) {
-      ++skipped_;
-      return;
-    }
-    ++cut_;
-  }
+void JsonSamples::add(const SampleIds& sample) {
   const size_t begin = ids_.size();
   ids_.insert(ids_.end(), sample.ids.begin(), sample.ids.end());
   learned_.insert(learned_.end(), sample.learned.begin(), sample.learned.end());
@@ -58,6 +45,14 @@ Status JsonSamples::check_lengths(const std::string& path) const {
                    "; long_samples (--long-samples) cuts or skips them"));
 }
 
+// " (and 2 with more than 9 tokens)", or an empty text.
+std::string JsonSamples::skipped_text(const JsonSampleOptions& options) const {
+  if (skipped_ == 0) return "";
+  const bool cuts = options.long_samples == LongSamples::cut;
+  return cat(" (and ", skipped_, cuts ? " without a target in the first " : " with more than ",
+             options.length + 1, " tokens)");
+}
+
 void JsonSamples::add_windows(size_t begin, size_t end, bool packed) {
   std::vector<size_t> lengths;
   for (size_t i = begin; i < end; ++i) lengths.push_back(samples_[i].tokens());
@@ -78,6 +73,7 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
   WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
   JsonSamples out;
   out.length_ = options.length;
+  const auto most = static_cast<size_t>(options.length) + 1;
   const SampleReader reader(tokenizer, chat, options.vocabulary, options.end);
   size_t number = 0;
   std::string_view rest = text;
@@ -88,7 +84,14 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
     ++number;
     if (is_blank(line)) continue;
     WEFT_TRY_ASSIGN(SampleIds sample, reader.read(line).within(cat(path, ": line ", number)));
-    out.add(std::move(sample), options.long_samples);
+    if (sample.ids.size() > most && options.long_samples != LongSamples::refuse) {
+      if (options.long_samples == LongSamples::skip || !sample.cut(most)) {
+        ++out.skipped_;
+        continue;
+      }
+      ++out.cut_;
+    }
+    out.add(sample);
   }
   WEFT_TRY(out.check_lengths(path));
   const size_t count = out.samples_.size();
@@ -96,10 +99,8 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
   const bool trains = options.held_out < 1;
   const bool evaluates = options.held_out > 0;
   if ((trains && count == held) || (evaluates && held == 0))
-    return fault(cat(path, ": has ", count, " samples",
-                     out.skipped_ ? cat(" besides ", out.skipped_, " that are too long") : "",
-                     ", of which ", held, " are held out, expected at least 1",
-                     trains ? " for training" : "",
+    return fault(cat(path, ": has ", count, " samples", out.skipped_text(options), ", of which ",
+                     held, " are held out, expected at least 1", trains ? " for training" : "",
                      evaluates ? cat(trains ? " and 1" : "", " held out") : ""));
   out.add_windows(0, count - held, options.packed);
   out.trained_ = out.windows();

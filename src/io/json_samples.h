@@ -11,8 +11,8 @@
 
 namespace weft {
 
-// Of samples with more ids than a window has room for. `cut` leaves out those without a target
-// before the cut.
+// Of samples with more ids than a window has room for. What follows the last target before a cut is
+// left out, too, and so are samples that have none.
 enum class LongSamples { refuse, cut, skip };
 
 struct JsonSampleOptions {
@@ -54,8 +54,9 @@ class JsonSamples final : public SampleSource {
     size_t tokens() const { return end - begin - 1; }
   };
 
-  void add(SampleIds sample, LongSamples long_samples);
+  void add(const SampleIds& sample);
   Status check_lengths(const std::string& path) const;
+  std::string skipped_text(const JsonSampleOptions& options) const;
   void add_windows(size_t begin, size_t end, bool packed);
   int64_t windows() const { return static_cast<int64_t>(windows_.size()); }
 

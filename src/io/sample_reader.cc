@@ -159,6 +159,14 @@ Result<SampleIds> SampleReader::read_messages(const Json& object) const {
   return out;
 }
 
+bool SampleIds::cut(size_t most) {
+  size_t end = std::min(most, ids.size());
+  while (end > 1 && !learned[end - 1]) --end;  // nothing precedes the first id
+  ids.resize(end);
+  learned.resize(end);
+  return end > 1;
+}
+
 Result<SampleIds> SampleReader::read(std::string_view line) const {
   // Keys that describe the sample may have fractions and many levels.
   const JsonLimits limits{.fractions = Fractions::allow, .depth = 64};

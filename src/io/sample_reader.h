@@ -15,6 +15,9 @@ namespace weft {
 struct SampleIds {
   std::vector<int32_t> ids;
   std::vector<bool> learned;  // whether an id is to be learned
+
+  // Leaves out what follows the last target among the first `most`. False: there is none.
+  bool cut(size_t most);
 };
 
 // What it is made with is borrowed.

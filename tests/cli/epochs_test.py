@@ -82,8 +82,8 @@ class Epochs(Case):
         for what, cut, skipped in ("cut", 1, 1), ("skip", 0, 2):
             done = run("train", *args, "--epochs", 2, "--long-samples", what, "--checkpoint", self.path(what), "--log", self.path(what + ".log"))
             self.assertEqual(done.returncode, 0, done.stderr)
-            counts = f"; samples that were too long: {cut} cut, {skipped} skipped"
-            self.assertTrue(done.stderr.splitlines()[1].endswith(" epochs in all" + counts), done.stderr)
+            counts = f"long samples: {cut} cut, {skipped} skipped"
+            self.assertTrue(done.stderr.splitlines()[1].endswith(f" epochs in all; {counts}, with those held out"), done.stderr)
             with open(self.path(what + ".log"), encoding="utf-8") as file:
                 first = lines(file.read())[0]
             self.assertEqual((first["cut_samples"], first["skipped_samples"]), (cut, skipped))
@@ -93,8 +93,17 @@ class Epochs(Case):
             done = run("eval", self.path(what), "--data", samples, "--long-samples", what, "--json")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual([lines(done.stdout)[0][key] for key in ("cut_samples", "skipped_samples")], [cut, skipped])
-            self.assertIn(counts + "\n", run("eval", self.path(what), "--data", samples, "--long-samples", what, "--quiet").stdout)
-        self.assertNotIn("too long", run("train", MODEL, "--data", self.samples(4), "--tokenizer", FILES, "--steps", 1, "--long-samples", "cut").stderr)
+            self.assertIn(f"\n{counts}\n", run("eval", self.path(what), "--data", samples, "--long-samples", what, "--quiet").stdout)
+            text = self.path("book.txt")
+            with open(text, "w", encoding="utf-8") as file:
+                file.write("other data " * 40)
+            self.train("--resume", self.path(what), "--data", text, "--steps", 8)
+        done = run("train", MODEL, "--data", self.samples(4), "--tokenizer", FILES, "--steps", 1, "--long-samples", "cut", "--log", self.path("log"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("long samples", done.stderr)
+        with open(self.path("log"), encoding="utf-8") as file:
+            first = lines(file.read())[0]
+        self.assertEqual((first["cut_samples"], first["skipped_samples"]), (0, 0))
         self.fails(2, "--long-samples skip requires samples, NAME.jsonl", "train", TINY, "--data", "synthetic", "--long-samples", "skip")
         self.fails(2, "--long-samples", "train", *args, "--long-samples", "drop")
 

@@ -238,11 +238,11 @@ std::string two_are_long() {
 TEST(JsonSamples, LongOnesAreCutWhereTheyHaveATarget) {
   const Directory directory;
   auto samples = open(directory, two_are_long(),
-                      {.length = 8, .end = 2, .long_samples = LongSamples::cut, .held_out = 0.34});
+                      {.length = 8, .end = 2, .long_samples = LongSamples::cut, .held_out = 0.5});
   ASSERT_TRUE(fine(samples.status()));
   EXPECT_EQ(samples.value().cut(), 1);
   EXPECT_EQ(samples.value().skipped(), 1);
-  EXPECT_EQ(samples.value().trainings(), 2);
+  EXPECT_EQ(samples.value().trainings(), 2);  // of the three that are used, one is held out
   EXPECT_EQ(samples.value().evaluations(), 1);
   Row whole = ids_of("a", true);
   const size_t prompt = whole.size();
@@ -273,7 +273,38 @@ TEST(JsonSamples, LongOnesAreSkipped) {
     EXPECT_EQ(targets, other_targets);
   }
   EXPECT_TRUE(says(open(directory, line("a", std::string(60, 'x')), skip).status(),
-                   {"has 0 samples besides 1 that are too long"}));
+                   {"has 0 samples (and 1 with more than 9 tokens), of which 0"}));
+  EXPECT_TRUE(says(open(directory, line(std::string(60, 'x'), "b"),
+                        {.length = 8, .long_samples = LongSamples::cut})
+                       .status(),
+                   {"(and 1 without a target in the first 9 tokens)"}));
+}
+
+// A cut between two turns leaves nothing of the second one, whose answer it hides.
+TEST(JsonSamples, ACutOneEndsWithItsLastTarget) {
+  const Directory directory;
+  const std::string two =
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"},)"
+      R"( {"role": "user", "content": "So"}, {"role": "assistant", "content": "No"}]})";
+  const auto targets_of = [&](int64_t length) {
+    auto samples = open(directory, two, {.length = length, .long_samples = LongSamples::cut});
+    EXPECT_TRUE(fine(samples.status()));
+    Row tokens(static_cast<size_t>(length)), targets(tokens.size());
+    EXPECT_TRUE(fine(samples.value().read(0, tokens.data(), targets.data())));
+    return std::pair(tokens, targets);
+  };
+  const Row whole = targets_of(200).second;
+  const auto is_target = [](int32_t target) { return target != -1; };
+  const auto begin = std::find_if(whole.begin(), whole.end(), is_target);
+  const auto end = std::find(begin, whole.end(), -1);  // of the first answer
+  const auto second = std::find_if(end, whole.end(), is_target);
+  ASSERT_NE(second, whole.end());
+  ASSERT_GT(second - end, 2);
+  const auto [tokens, targets] = targets_of(second - whole.begin());
+  EXPECT_EQ(targets, Row(whole.begin(), second));
+  EXPECT_EQ(tokens[static_cast<size_t>(end - whole.begin()) - 1], *(end - 2));
+  EXPECT_EQ(Row(tokens.begin() + (end - whole.begin()), tokens.end()),
+            Row(static_cast<size_t>(second - end), 0));  // padding
 }
 
 TEST(JsonSamples, OneThatJustFitsIsNotLong) {
@@ -284,6 +315,11 @@ TEST(JsonSamples, OneThatJustFitsIsNotLong) {
     ASSERT_TRUE(fine(samples.status()));
     EXPECT_EQ(samples.value().cut() + samples.value().skipped(), 0);
   }
+  // The end is one too many.
+  auto cut = open(directory, line("a", "b"),
+                  {.length = tokens - 1, .end = 2, .long_samples = LongSamples::cut});
+  ASSERT_TRUE(fine(cut.status()));
+  EXPECT_EQ(cut.value().cut(), 1);
 }
 
 TEST(JsonSamples, RefusesWhatIsNoSample) {

@@ -253,6 +253,7 @@ TEST(Account, ARunIsCountedAsIfThereWasNoOther) {
     PlanConfig config;
     config.micro_batches = 4;
     config.precision = m % 2 ? "bf16" : "f32";
+    config.shard = m % 3 == 1 ? "parameters" : "none";
     config.step_kinds = 0x3f;
     const OpNodes ops(*model, config.micro_batch_size, {});
     const Schedule order = make_schedule(choose_schedule(config).take(), config, {}).take();
@@ -272,6 +273,7 @@ TEST(Account, ARunIsCountedAsIfThereWasNoOther) {
       EXPECT_EQ(found.terms, expected.terms);
       EXPECT_EQ(found.until, expected.until);
       EXPECT_EQ(found.scratch, expected.scratch);
+      EXPECT_EQ(found.reads, expected.reads);
     };
     for (size_t begin = 0; m == 1 && begin < n; ++begin)
       for (size_t end = begin + 1; end <= n; ++end)

@@ -135,7 +135,7 @@ class MeshFlags(enum.IntFlag):
 
 
 class LongSamples(enum.IntEnum):
-    """What is done with a sample of NAME.jsonl that has more than seq_len + 1 tokens: all are refused, it is cut there, or it is left out."""
+    """For samples of NAME.jsonl with more than seq_len + 1 tokens: refuse the file; keep their tokens until there; or leave them out."""
     REFUSE = 0
     CUT = 1
     SKIP = 2
@@ -442,7 +442,7 @@ class DataOptions(TypedDict, total=False):
     packed: int
     """If not 0, a window of NAME.jsonl has as many samples as fit, for weft_model_packed"""
     long_samples: Union["LongSamples", str]
-    """WEFT_LONG_CUT leaves out a sample that has no target before the cut"""
+    """Of NAME.jsonl. WEFT_LONG_CUT also leaves out those without a target before the cut"""
 
 
 class RunOptions(TypedDict, total=False):

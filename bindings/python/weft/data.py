@@ -43,12 +43,12 @@ class Data(Object):
 
     @property
     def cut_samples(self) -> int:
-        """The number of samples of which LongSamples.CUT has cut the end off."""
+        """The number of samples, training and held out, of which LongSamples.CUT has cut the end off."""
         return int(_raw.weft_data_cut_samples(self._ptr))
 
     @property
     def skipped_samples(self) -> int:
-        """The number of samples that LongSamples.CUT and LongSamples.SKIP have left out."""
+        """The number of samples, training and held out, that LongSamples.CUT and LongSamples.SKIP have left out."""
         return int(_raw.weft_data_skipped_samples(self._ptr))
 
     def eval(self, first: int, samples: int) -> Batch:

@@ -165,7 +165,7 @@ pub const WEFT_PREDICT_TIMELINE: u32 = 1;
 /// tcp without encryption: any process that reaches rank 0 may join. All ranks of the run need the flag
 pub const WEFT_MESH_INSECURE: u32 = 1;
 
-/// What is done with a sample of NAME.jsonl that has more than seq_len + 1 tokens: all are refused, it is cut there, or it is left out.
+/// For samples of NAME.jsonl with more than seq_len + 1 tokens: refuse the file; keep their tokens until there; or leave them out.
 pub type weft_long_samples = u32;
 pub const WEFT_LONG_REFUSE: weft_long_samples = 0;
 pub const WEFT_LONG_CUT: weft_long_samples = 1;
@@ -961,7 +961,7 @@ pub struct weft_data_config {
     pub tokenizer: *const weft_tokenizer,
     /// if not 0, a window of NAME.jsonl has as many samples as fit, for weft_model_packed
     pub packed: u32,
-    /// WEFT_LONG_CUT leaves out a sample that has no target before the cut
+    /// of NAME.jsonl. WEFT_LONG_CUT also leaves out those without a target before the cut
     pub long_samples: weft_long_samples,
 }
 
@@ -1463,7 +1463,7 @@ extern "C" {
     pub fn weft_text_stream_free(stream: *mut weft_text_stream);
     /// Sets *text to what the id adds to the text, *size bytes of UTF-8 and a NUL. A character whose bytes are not complete is held back, so the text may be empty. Borrowed: valid until the next call with the stream. Thread: owner.
     pub fn weft_text_stream_add(stream: *mut weft_text_stream, id: i32, text: *mut *const c_char, size: *mut usize, err: *mut weft_error) -> weft_status;
-    /// Sets *text to the rest, with U+FFFD for an incomplete character. Another text may follow. Borrowed: valid until the next call. Thread: owner.
+    /// Sets *text to the rest; a character that is still incomplete becomes U+FFFD. The stream then starts another text. Borrowed: valid until the next call with the stream. Thread: owner.
     pub fn weft_text_stream_finish(stream: *mut weft_text_stream, text: *mut *const c_char, size: *mut usize, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_tokenizer_config_init(config: *mut weft_tokenizer_config, size: usize);
@@ -1475,7 +1475,7 @@ extern "C" {
     ///
     /// With WEFT_RUN_NOWAIT the call returns at once, and weft_run_poll delivers WEFT_EVENT_JOINED, _LEFT and _REFUSED, and then either WEFT_EVENT_STARTED or WEFT_EVENT_FAILED. Other calls on the run return WEFT_ESTATE until then. Without mesh and threads, it starts at once.
     pub fn weft_run_start(plan: *const weft_plan, mesh: *mut weft_mesh, config: *const weft_run_config, out: *mut *mut weft_run, err: *mut weft_error) -> weft_status;
-    /// Ends the run on every rank and discards steps that are not finished, at any moment, also during the start. May wait until a running job ends. NULL is a no-op. Thread: owner.
+    /// Ends the run on every rank, also during the start, and discards unfinished steps. May wait for a running job. NULL is a no-op. Thread: owner.
     pub fn weft_run_free(run: *mut weft_run);
     /// Any rank except 0: joins, receives a rank, model and plan, and serves until the run ends. Returns WEFT_OK after a normal end, otherwise the failure and its rank (WEFT_EPEER: a rank was lost; WEFT_ECANCELED: rank 0 ended the run during a step). `plan`: of a process that made the plan itself; if it differs from that of rank 0, WEFT_EPEER names the section. NULL: the plan is received. `ops`: a model whose user ops are available here; may be NULL. `config` may be NULL. Thread: owner of the mesh.
     pub fn weft_run_serve(mesh: *mut weft_mesh, plan: *const weft_plan, ops: *const weft_model, config: *const weft_run_config, err: *mut weft_error) -> weft_status;

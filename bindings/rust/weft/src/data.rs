@@ -84,12 +84,12 @@ impl Data {
         attempt(|err| unsafe { sys::weft_data_eval(self.raw.as_ptr(), first, x, target, err) }).map(drop)
     }
 
-    /// The number of samples of which [`LongSamples::Cut`] has cut the end off.
+    /// The number of samples, training and held out, of which [`LongSamples::Cut`] has cut the end off.
     pub fn cut_samples(&self) -> usize {
         unsafe { sys::weft_data_cut_samples(self.raw.as_ptr()) as usize }
     }
 
-    /// The number of samples that [`LongSamples::Cut`] and [`LongSamples::Skip`] have left out.
+    /// The number of samples, training and held out, that [`LongSamples::Cut`] and [`LongSamples::Skip`] have left out.
     pub fn skipped_samples(&self) -> usize {
         unsafe { sys::weft_data_skipped_samples(self.raw.as_ptr()) as usize }
     }
