@@ -21,15 +21,15 @@ const (
 
 // DataConfig configures the data of a preset.
 type DataConfig struct {
-	Path               string     // bytes, ids (NAME.u16 or NAME.u32), or with Tokenizer a text or samples (NAME.jsonl); "": synthetic data
-	EvalPath           string     // a file of held-out data
-	EvalShare          float64    // without EvalPath: this share at the end of Path is held out
-	Vocabulary, SeqLen int        // of tokens; 0: rows of numbers, and Path is ""
-	Width              int        // of rows
-	Tokenizer          *Tokenizer // for text; used only by OpenData
-	EndToken           *int32     // NAME.jsonl: the token after each completion and text that does not end with it; nil: none
-	Packed             bool       // NAME.jsonl: a window may have several samples, for NewPacked
-	LongSamples        LongSamples
+	Path               string      // bytes, ids (NAME.u16 or NAME.u32), or with Tokenizer a text or samples (NAME.jsonl); "": synthetic data
+	EvalPath           string      // a file of held-out data
+	EvalShare          float64     // without EvalPath: this share at the end of Path is held out
+	Vocabulary, SeqLen int         // of tokens; 0: rows of numbers, and Path is ""
+	Width              int         // of rows
+	Tokenizer          *Tokenizer  // for text; used only by OpenData
+	EndToken           *int32      // NAME.jsonl: the token after each completion and text that does not end with it; nil: none
+	Packed             bool        // NAME.jsonl: a window may have several samples, for NewPacked
+	LongSamples        LongSamples // NAME.jsonl: what is done with samples that are too long; default: RefuseLong
 }
 
 // Data returns the data configuration of a preset; a program adds the paths.

@@ -31,6 +31,17 @@ TokenizerPtr tokenizer_of(const std::string& vocabulary) {
   return TokenizerPtr(out);
 }
 
+// Samples of two letters, for training and held out.
+weft_data_config config_of(const std::string& samples, const TokenizerPtr& tokenizer,
+                           int64_t seq_len) {
+  weft_data_config config = defaults(weft_data_config_init);
+  config.path = config.eval_path = samples.c_str();
+  config.vocabulary = 2;
+  config.seq_len = seq_len;
+  config.tokenizer = tokenizer.get();
+  return config;
+}
+
 weft_data_config tokens(const std::string& path) {
   weft_data_config config = defaults(weft_data_config_init);
   config.path = path.c_str();
@@ -149,11 +160,7 @@ TEST(Data, LongSamplesOfBothFilesAreCutOrSkipped) {
                                 R"({"prompt": "aaaaaa", "completion": "b"})");
   Error err;
   const TokenizerPtr tokenizer = tokenizer_of(R"("a": 0, "b": 1)");
-  weft_data_config config = defaults(weft_data_config_init);
-  config.path = config.eval_path = samples.c_str();
-  config.vocabulary = 2;
-  config.seq_len = 2;
-  config.tokenizer = tokenizer.get();
+  weft_data_config config = config_of(samples, tokenizer, 2);
   EXPECT_EQ(config.long_samples, WEFT_LONG_REFUSE);
   weft_data* opened = nullptr;
   expect_error(weft_data_open(&config, &opened, &err), err, WEFT_EDATA,
@@ -181,11 +188,7 @@ TEST(Data, PackedSamplesHavePositionsAndHeldOutWindowsArePadded) {
                     samples = directory.file("a.jsonl", line + "\n" + line);
   Error err;
   const TokenizerPtr tokenizer = tokenizer_of(R"("a": 0, "b": 1)");
-  weft_data_config config = defaults(weft_data_config_init);
-  config.path = config.eval_path = samples.c_str();
-  config.vocabulary = 2;
-  config.seq_len = 5;
-  config.tokenizer = tokenizer.get();
+  weft_data_config config = config_of(samples, tokenizer, 5);
   config.packed = 1;
   weft_data* opened = nullptr;
   ASSERT_EQ(weft_data_open(&config, &opened, &err), WEFT_OK) << err.text;
