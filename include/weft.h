@@ -972,7 +972,7 @@ WEFT_API weft_status weft_tokenizer_encode(const weft_tokenizer *tokenizer, cons
                                            size_t capacity, size_t *n_ids, weft_error *err);
 /**
  * Decodes ids. Ids without a token are left out; bytes that are not UTF-8 become U+FFFD. `flags`: of weft_tokenizer_flags, or 0. *size is set
- * to the bytes of the text; at most `capacity` of them are written to `text`, which may be NULL if that is 0, and a NUL if it fits. Thread: any.
+ * to the bytes of the text; at most `capacity` are written to `text`, which may be NULL if `capacity` is 0, and a NUL if it fits. Thread: any.
  */
 WEFT_API weft_status weft_tokenizer_decode(const weft_tokenizer *tokenizer, const int32_t *ids, size_t n_ids, uint32_t flags, char *text,
                                            size_t capacity, size_t *size, weft_error *err);

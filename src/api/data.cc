@@ -91,7 +91,7 @@ Result<JsonSampleOptions> sample_options(const weft_data_config& c) {
                            .long_samples = long_samples};
 }
 
-// `options`: of samples; their share that is held out is that of any file.
+// `options` are of samples, but the share to hold out is that of any file.
 Status open_source(const char* path, const weft_data_config& c, const JsonSampleOptions& options,
                    weft_data& data, std::unique_ptr<SampleSource>& out) {
   if (is_json_samples(path)) {

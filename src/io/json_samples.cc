@@ -22,6 +22,15 @@ bool is_blank(std::string_view line) {
 
 }  // namespace
 
+// check_lengths() refuses what `refuse` leaves as it is.
+bool JsonSamples::fit(SampleIds& sample, LongSamples long_samples) {
+  const auto most = static_cast<size_t>(length_) + 1;
+  if (sample.ids.size() <= most || long_samples == LongSamples::refuse) return true;
+  const bool is_used = long_samples == LongSamples::cut && sample.cut(most);
+  ++(is_used ? cut_ : skipped_);
+  return is_used;
+}
+
 void JsonSamples::add(const SampleIds& sample) {
   const size_t begin = ids_.size();
   ids_.insert(ids_.end(), sample.ids.begin(), sample.ids.end());
@@ -73,7 +82,6 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
   WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
   JsonSamples out;
   out.length_ = options.length;
-  const auto most = static_cast<size_t>(options.length) + 1;
   const SampleReader reader(tokenizer, chat, options.vocabulary, options.end);
   size_t number = 0;
   std::string_view rest = text;
@@ -84,14 +92,7 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
     ++number;
     if (is_blank(line)) continue;
     WEFT_TRY_ASSIGN(SampleIds sample, reader.read(line).within(cat(path, ": line ", number)));
-    if (sample.ids.size() > most && options.long_samples != LongSamples::refuse) {
-      if (options.long_samples == LongSamples::skip || !sample.cut(most)) {
-        ++out.skipped_;
-        continue;
-      }
-      ++out.cut_;
-    }
-    out.add(sample);
+    if (out.fit(sample, options.long_samples)) out.add(sample);
   }
   WEFT_TRY(out.check_lengths(path));
   const size_t count = out.samples_.size();

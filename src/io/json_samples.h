@@ -54,6 +54,8 @@ class JsonSamples final : public SampleSource {
     size_t tokens() const { return end - begin - 1; }
   };
 
+  // Cuts a sample that is too long. False: it is left out.
+  bool fit(SampleIds& sample, LongSamples long_samples);
   void add(const SampleIds& sample);
   Status check_lengths(const std::string& path) const;
   std::string skipped_text(const JsonSampleOptions& options) const;

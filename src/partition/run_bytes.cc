@@ -29,7 +29,7 @@ Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, co
   }
   WEFT_TRY_ASSIGN(out.terms_, known.of(model, out.config_, ops, train));
   out.model_ = out.terms_->pieces().get();
-  out.known_params_.resize(out.model_->params().size());
+  out.known_param_bytes_.resize(out.model_->params().size());
   const auto stages = static_cast<size_t>(train.stages);
   out.versions_.resize(stages);
   if (train.updates > 0) {

@@ -73,6 +73,11 @@ class RunBytes {
     std::vector<int32_t> owner;  // per parameter: which of them; -1: another rank. If values are
                                  // gathered
   };
+  // Of these stages, ascending.
+  struct Used {
+    std::vector<ParamId> params;
+    std::vector<NodeId> stateful;
+  };
   // Of a rank with some parameters; and those that it may not need if it has more nodes.
   struct ParamBytes {
     int64_t all = 0, spare = 0;
@@ -106,6 +111,7 @@ class RunBytes {
   std::vector<RunOfSum> runs_of(std::span<const StageRun> stages) const;
   int32_t tensor_rank_in(std::span<const StageRun> stages, NodeId node) const;
   const Parameters& parameters_of(std::span<const StageRun> stages);
+  Used used_by(std::span<const StageRun> stages) const;
   Parameters count_parameters(std::span<const StageRun> stages);
   int64_t spare_bytes(const ResidentParam& param, int32_t replicas) const;
   int64_t gathered_bytes(std::span<const StageRun> stages, const ModeInfo& mode, size_t tensor_rank,
@@ -134,7 +140,7 @@ class RunBytes {
   std::map<std::vector<size_t>, std::vector<RankBytes>> known_ranks_;
   std::map<std::vector<size_t>, Parameters> known_parameters_;
   // Per parameter: of the first stage, the owner, and the tensor ranks that have its uses.
-  std::vector<std::map<std::vector<int32_t>, std::vector<ParamBytes>>> known_params_;
+  std::vector<std::map<std::vector<int32_t>, std::vector<ParamBytes>>> known_param_bytes_;
   std::vector<size_t> form_;  // per stage: of RunTerms
 };
 

@@ -35,7 +35,7 @@ int32_t RunBytes::tensor_rank_in(std::span<const StageRun> stages, NodeId node) 
 const RunBytes::Parameters& RunBytes::parameters_of(std::span<const StageRun> stages) {
   // Stages have other numbers of replicas and of versions.
   std::vector<size_t> key = {stages.front().at.stage};
-  const bool drops = drops_gradients(*model_, config_);  // runs depend on all nodes
+  const bool drops = drops_gradients(*model_, config_);  // then slots depend on all nodes
   for (const StageRun& stage : stages)
     for (const size_t node : {stage.at.begin, stage.at.end})
       key.push_back(drops ? node : terms_->resident_before(node));
@@ -65,6 +65,21 @@ int64_t RunBytes::spare_bytes(const ResidentParam& param, int32_t replicas) cons
   return out;
 }
 
+RunBytes::Used RunBytes::used_by(std::span<const StageRun> stages) const {
+  Used out;
+  for (const StageRun& stage : stages)
+    for (size_t i = stage.at.begin; i < stage.at.end; ++i) {
+      const auto& params = terms_->params(i);
+      out.params.insert(out.params.end(), params.begin(), params.end());
+      const auto& stateful = terms_->stateful(i);
+      out.stateful.insert(out.stateful.end(), stateful.begin(), stateful.end());
+    }
+  std::sort(out.params.begin(), out.params.end());
+  out.params.erase(std::unique(out.params.begin(), out.params.end()), out.params.end());
+  std::sort(out.stateful.begin(), out.stateful.end());
+  return out;
+}
+
 RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages) {
   const size_t first = stages.front().at.stage;
   const int32_t replicas = replicas_of(first), ranks = config_.shard_ranks * replicas;
@@ -76,18 +91,7 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
       out.push_back(tensor_rank * replicas + d);
     return out;
   };
-  std::vector<ParamId> params;
-  std::vector<NodeId> stateful;
-  for (const StageRun& stage : stages)
-    for (size_t i = stage.at.begin; i < stage.at.end; ++i) {
-      const auto& used = terms_->params(i);
-      params.insert(params.end(), used.begin(), used.end());
-      const auto& with_state = terms_->stateful(i);
-      stateful.insert(stateful.end(), with_state.begin(), with_state.end());
-    }
-  std::sort(params.begin(), params.end());
-  params.erase(std::unique(params.begin(), params.end()), params.end());
-  std::sort(stateful.begin(), stateful.end());
+  const auto [params, stateful] = used_by(stages);
   const std::vector<int32_t> owner = choose_owners(*model_, config_, params, ranks, ranks_of);
   const auto count = [&](std::span<const ParamId> some) {
     std::vector<ParamBytes> out;
@@ -111,7 +115,7 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const StageRun> stages
     for (const Param::Use& use : model_->param(param).uses)
       key.push_back(tensor_rank_in(stages, use.node));
     const auto [known, fresh] =
-        known_params_[static_cast<size_t>(param)].try_emplace(std::move(key));
+        known_param_bytes_[static_cast<size_t>(param)].try_emplace(std::move(key));
     if (fresh) known->second = count({&param, 1});
     return known->second;
   };

@@ -105,7 +105,7 @@ class Epochs(Case):
             first = lines(file.read())[0]
         self.assertEqual((first["cut_samples"], first["skipped_samples"]), (0, 0))
         self.fails(2, "--long-samples skip requires samples, NAME.jsonl", "train", TINY, "--data", "synthetic", "--long-samples", "skip")
-        self.fails(2, "--long-samples", "train", *args, "--long-samples", "drop")
+        self.fails(2, "--long-samples: 'drop', expected one of refuse, cut, skip", "train", *args, "--long-samples", "drop")
 
     def test_what_is_wrong_is_named(self):
         text = self.path("book.txt")

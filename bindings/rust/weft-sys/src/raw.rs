@@ -1451,7 +1451,7 @@ extern "C" {
     pub fn weft_tokenizer_token(tokenizer: *const weft_tokenizer, id: i32, special: *mut u32) -> *const c_char;
     /// Encodes `size` bytes of UTF-8. `flags`: of weft_tokenizer_flags, or 0. *n_ids is set to the number of ids; at most `capacity` of them are written to `ids`, which may be NULL if `capacity` is 0. WEFT_EDATA: the text is not UTF-8. Thread: any.
     pub fn weft_tokenizer_encode(tokenizer: *const weft_tokenizer, text: *const c_char, size: usize, flags: u32, ids: *mut i32, capacity: usize, n_ids: *mut usize, err: *mut weft_error) -> weft_status;
-    /// Decodes ids. Ids without a token are left out; bytes that are not UTF-8 become U+FFFD. `flags`: of weft_tokenizer_flags, or 0. *size is set to the bytes of the text; at most `capacity` of them are written to `text`, which may be NULL if that is 0, and a NUL if it fits. Thread: any.
+    /// Decodes ids. Ids without a token are left out; bytes that are not UTF-8 become U+FFFD. `flags`: of weft_tokenizer_flags, or 0. *size is set to the bytes of the text; at most `capacity` are written to `text`, which may be NULL if `capacity` is 0, and a NUL if it fits. Thread: any.
     pub fn weft_tokenizer_decode(tokenizer: *const weft_tokenizer, ids: *const i32, n_ids: usize, flags: u32, text: *mut c_char, capacity: usize, size: *mut usize, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_chat_config_init(config: *mut weft_chat_config, size: usize);
