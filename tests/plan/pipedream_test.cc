@@ -41,7 +41,7 @@ double field(const std::string& line, const std::string& name) {
 
 Graph read_graph(const std::string& name) {
   Graph graph;
-  std::ifstream file(std::string(PIPEDREAM_DATA) + "/" + name + ".txt");
+  std::ifstream file(std::string(WEFT_TEST_DATA) + "/pipedream/" + name + ".txt");
   EXPECT_TRUE(file.good()) << name;
   for (std::string line; std::getline(file, line);) {
     const auto number = [](const std::string& text) {
