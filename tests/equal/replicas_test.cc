@@ -11,6 +11,7 @@
 #include "graph/presets.h"
 #include "runtime/batch.h"
 #include "runtime/run.h"
+#include "support/cases.h"
 #include "support/small_gpt.h"
 #include "tune/make_plan.h"
 
@@ -39,9 +40,10 @@ TEST(Replicas, HaveTheDigestOfAsManyGradientGroups) {
     const int64_t samples = c.micro_batches * config.micro_batch_size - 1;  // the last one is short
     const test::Outcome expected = test::train_on_one_rank(model, config, samples, 4);
     for (const ScheduleKind* kind : test::schedules_for(replica_config(config))) {
+      if (turn++ % test::kEvery != 0) continue;
       const char* recomputes[] = {"none", "stage", "every:2"};
       config.schedule = kind->name;
-      config.recompute = recomputes[turn++ % 3];
+      config.recompute = recomputes[turn % 3];
       EXPECT_EQ(test::train(model, config, samples, 4, turn % 3), expected)
           << c.data << " x " << c.stage << " ranks, " << c.groups << " groups, " << kind->name;
     }
@@ -67,6 +69,7 @@ TEST(Replicas, KeepTwoRunsOfGradientsIfEachHasOneMicroBatch) {
   for (const Case& c : {Case{2, 1, 2, 2}, Case{3, 1, 3, 3}, Case{4, 1, 4, 4}, Case{2, 2, 2, 2},
                         Case{4, 2, 4, 4}, Case{2, 3, 2, 2}})
     for (const ScheduleKind* kind : test::schedules_for(replica_config(config_of(c)))) {
+      if (++turn % test::kEvery != 0) continue;
       PlanConfig config = config_of(c);
       // Replicas without a micro-batch have sums that are zero.
       const int64_t samples = (c.micro_batches - turn % 2) * config.micro_batch_size;
@@ -75,7 +78,6 @@ TEST(Replicas, KeepTwoRunsOfGradientsIfEachHasOneMicroBatch) {
       config.schedule = kind->name;
       config.bucket_bytes = sizes[turn % 3];
       config.shard = turn / 2 % 2 ? "optimizer" : "parameters";
-      ++turn;
       EXPECT_EQ(test::train(model, config, samples, 3, turn % 3), expected)
           << c.data << " x " << c.stage << " ranks, " << kind->name << ", " << config.shard;
       const auto plan = make_plan(model, config).take();

@@ -8,6 +8,7 @@
 #include "graph/presets.h"
 #include "partition/run_bytes.h"
 #include "plan/schedule_choice.h"
+#include "support/cases.h"
 #include "support/random_model.h"
 #include "tune/make_plan.h"
 
@@ -183,7 +184,7 @@ struct Drawn {
 TEST(Account, OfThePartitionerIsThatOfThePlan) {
   int compared = 0, shared = 0, several = 0, dropped = 0, frozen = 0, delivered = 0,
       asynchronous = 0;
-  for (uint32_t seed = 0; seed < 300; ++seed) {
+  for (uint32_t seed = 0; seed < 300; seed += test::kEvery) {
     const Drawn drawn(seed);
     const PlanConfig& config = drawn.config;
     const auto plan = make_plan(drawn.model, config);
@@ -198,13 +199,13 @@ TEST(Account, OfThePartitionerIsThatOfThePlan) {
     asynchronous += plan.value()->asynchronous();
     ++compared;
   }
-  EXPECT_GT(shared, 30);
-  EXPECT_GT(several, 50);
-  EXPECT_GT(frozen, 100);
-  EXPECT_GT(delivered, 50);
-  EXPECT_GT(dropped, 5);
-  EXPECT_GT(asynchronous, 20);
-  EXPECT_GT(compared, 200);
+  EXPECT_GT(shared, 30 / test::kEvery);
+  EXPECT_GT(several, 50 / test::kEvery);
+  EXPECT_GT(frozen, 100 / test::kEvery);
+  EXPECT_GT(delivered, 50 / test::kEvery);
+  EXPECT_GT(dropped, 5 / test::kEvery);
+  EXPECT_GT(asynchronous, 20 / test::kEvery);
+  EXPECT_GT(compared, 200 / test::kEvery);
 }
 
 // A search that tries several orders lowers a run once.

@@ -12,6 +12,7 @@
 #include "random_schedules.h"
 #include "schedule/deadlock.h"
 #include "simulator.h"
+#include "support/cases.h"
 
 namespace weft {
 namespace {
@@ -246,7 +247,7 @@ std::string shown(const Schedule& schedule, const std::vector<StageEdge>& edges)
 }
 
 TEST(CheckProperty, AcceptsWhatRanOnce) {
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < 3000; seed += test::kEvery) {
     Dice dice(seed);
     const Case one = random_valid_case(dice);
     SCOPED_TRACE(cat("seed ", seed, "\n", shown(one.schedule, one.edges)));
@@ -272,7 +273,7 @@ bool names_rank_and_position(const std::string& text) {
 
 TEST(CheckProperty, CorruptedSchedulesAreJudgedAsTheSimulatorDoes) {
   int accepted = 0, malformed = 0, deadlocked = 0;
-  for (uint64_t seed = 0; seed < 15000; ++seed) {
+  for (uint64_t seed = 0; seed < 15000; seed += test::kEvery) {
     Dice dice(seed);
     Case one = random_valid_case(dice);
     for (uint32_t changes = 1 + dice.below(2); changes > 0; --changes) corrupt(one.schedule, dice);
@@ -295,15 +296,15 @@ TEST(CheckProperty, CorruptedSchedulesAreJudgedAsTheSimulatorDoes) {
     }
   }
   // All three fates are met often, or the test says nothing.
-  EXPECT_GT(accepted, 1000);
-  EXPECT_GT(deadlocked, 1000);
-  EXPECT_GT(malformed, 5000);
+  EXPECT_GT(accepted, 1000 / test::kEvery);
+  EXPECT_GT(deadlocked, 1000 / test::kEvery);
+  EXPECT_GT(malformed, 5000 / test::kEvery);
 }
 
 // check_schedule always hands out enough slots; here they are any number, so grants decide too.
 TEST(CheckProperty, TooFewSlotsStopTheProofAndTheSimulatorAlike) {
   int ran = 0, stood = 0;
-  for (uint64_t seed = 0; seed < 10000; ++seed) {
+  for (uint64_t seed = 0; seed < 10000; seed += test::kEvery) {
     Dice dice(seed);
     const Case one = random_valid_case(dice);
     SCOPED_TRACE(cat("seed ", seed, "\n", shown(one.schedule, one.edges)));
@@ -327,8 +328,8 @@ TEST(CheckProperty, TooFewSlotsStopTheProofAndTheSimulatorAlike) {
     ASSERT_EQ(proof.ok(), !fewer) << proof.text();
     ++(proof.ok() ? ran : stood);
   }
-  EXPECT_GT(ran, 1000);
-  EXPECT_GT(stood, 1000);
+  EXPECT_GT(ran, 1000 / test::kEvery);
+  EXPECT_GT(stood, 1000 / test::kEvery);
 }
 
 // Quadratic time would take minutes; the bound leaves room for a loaded machine and for sanitizers.

@@ -8,6 +8,7 @@
 #include "player.h"
 #include "random_schedules.h"
 #include "schedule/check.h"
+#include "support/cases.h"
 
 namespace weft {
 namespace {
@@ -104,7 +105,7 @@ ScheduleCosts random_costs(int32_t p, Dice& dice) {
 
 TEST(ZbAuto, NeverWorseThanZbH1AndUnderTheCap) {
   int capped = 0;
-  for (uint64_t seed = 0; seed < 2000; ++seed) {
+  for (uint64_t seed = 0; seed < 2000; seed += test::kEvery) {
     Dice dice(seed);
     const int32_t p = dice.from_to(1, 8), m = dice.from_to(1, 20);
     ScheduleCosts costs = random_costs(p, dice);
@@ -129,12 +130,12 @@ TEST(ZbAuto, NeverWorseThanZbH1AndUnderTheCap) {
           << (make == make_zb_h1 ? "zb-h1" : "another");
     }
   }
-  EXPECT_GT(capped, 300);
+  EXPECT_GT(capped, 300 / test::kEvery);
 }
 
 // So that recompute "stage" has nothing to compute again there: the costs do not include that.
 TEST(ZbAuto, LastRankRunsEachInputGradientDirectlyAfterItsForward) {
-  for (uint64_t seed = 0; seed < 500; ++seed) {
+  for (uint64_t seed = 0; seed < 500; seed += test::kEvery) {
     Dice dice(seed);
     const int32_t p = dice.from_to(1, 8), m = dice.from_to(1, 20);
     ScheduleCosts costs = random_costs(p, dice);
@@ -154,7 +155,7 @@ TEST(ZbAuto, LastRankRunsEachInputGradientDirectlyAfterItsForward) {
 
 // As in a plan, where what I frees of a micro-batch is in another slot than what stays until W.
 TEST(ZbAuto, SlotsOfEachKindKeepTheCap) {
-  for (uint64_t seed = 0; seed < 500; ++seed) {
+  for (uint64_t seed = 0; seed < 500; seed += test::kEvery) {
     Dice dice(seed);
     const int32_t p = dice.from_to(1, 8), m = dice.from_to(1, 20);
     ScheduleCosts costs = random_costs(p, dice);
