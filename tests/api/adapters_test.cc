@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "api/api.h"
+#include "test_data.h"
 
 namespace {
 

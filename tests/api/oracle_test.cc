@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/api.h"
+#include "test_data.h"
 
 namespace {
 

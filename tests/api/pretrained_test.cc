@@ -9,6 +9,7 @@
 #include <set>
 
 #include "api/api.h"
+#include "test_data.h"
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "test_data.h"
 #include "weft.h"
 
 namespace {

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/text.h"
+#include "test_data.h"
 
 namespace weft {
 namespace {

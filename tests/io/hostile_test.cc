@@ -13,6 +13,7 @@
 #include "io/profile.h"
 #include "io/safetensors.h"
 #include "io/tokenizer_json.h"
+#include "test_data.h"
 
 namespace weft {
 namespace {

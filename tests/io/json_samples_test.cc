@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "files.h"
 #include "io/tokenizer_json.h"
+#include "test_data.h"
 
 namespace weft {
 namespace {

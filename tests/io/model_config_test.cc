@@ -1,5 +1,6 @@
 // config.json of Hugging Face's Transformers: the model that it describes, and what is refused.
 #include "io/model_config.h"
+#include "test_data.h"
 
 #include <gtest/gtest.h>
 

@@ -18,6 +18,7 @@
 #include <set>
 
 #include "files.h"
+#include "test_data.h"
 
 namespace weft {
 namespace {

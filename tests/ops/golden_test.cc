@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ops/runner.h"
+#include "test_data.h"
 
 namespace weft::test {
 namespace {

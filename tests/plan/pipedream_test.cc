@@ -1,6 +1,7 @@
 // PipeDream's partitioner against what it is known to find for the models that it was published
 // with, and against every possible answer.
 #include "partition/pipedream.h"
+#include "test_data.h"
 
 #include <gtest/gtest.h>
 
