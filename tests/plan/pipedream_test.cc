@@ -1,7 +1,6 @@
 // PipeDream's partitioner against what it is known to find for the models that it was published
 // with, and against every possible answer.
 #include "partition/pipedream.h"
-#include "test_data.h"
 
 #include <gtest/gtest.h>
 
@@ -14,6 +13,8 @@
 #include <set>
 #include <sstream>
 #include <string>
+
+#include "test_data.h"
 
 namespace weft {
 namespace {

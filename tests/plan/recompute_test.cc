@@ -239,7 +239,8 @@ double seconds_of(const std::shared_ptr<const Plan>& plan) {
 // a rank drop are many.
 TEST(Recompute, AutoFitsWhereOtherSettingsDoAndIsNotSlowerThanNoneAndStage) {
   const auto model = make_preset("gpt-nano", {.seq_len = 32}).value().model;
-  int turn = 0, fitted = 0;
+  int turn = 0;
+  int fitted = 0;
   for (const char* schedule : {"looped-bfs", "interleaved-zb", "zb-v", "zb-auto"}) {
     PlanConfig config;
     config.ranks = 4;

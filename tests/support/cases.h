@@ -3,8 +3,8 @@
 
 namespace weft::test {
 
-// Every one, or with sanitizers, which make them several times slower, every seventh. Tests take
-// other settings in turn, by two to six.
+// Every one, or with sanitizers, which make them several times slower, every seventh: seven has
+// no common factor with the two to six settings that tests take in turn.
 #ifdef WEFT_SANITIZED
 constexpr int kEvery = 7;
 #else
