@@ -1,6 +1,9 @@
 #include "partition/cut_search.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "tensor/byte_count.h"
 
 namespace weft {
 
@@ -64,7 +67,7 @@ CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
   for (size_t s = 0; s < first.size(); ++s) {
     const size_t end = s + 1 < first.size() ? first[s + 1] : nodes(), r = rank_of_stage_[s];
     busy[r] += time(s, first[s], end);
-    sound = sound && needed_before_[end] > needed_before_[first[s]];
+    sound = sound && has_needed(first[s], end);
   }
   out.rank = static_cast<size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
   out.slowest = busy[out.rank];
@@ -76,7 +79,7 @@ CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
     out.rank = rank_of_stage_[s];
   }
   if (bytes_) add_excess(first, out);
-  if (!sound) out.excess = kNoLimit;
+  if (!sound) out.excess = kEndless;
   return out;
 }
 
@@ -90,28 +93,75 @@ void CutSearch::add_excess(const std::vector<size_t>& first, Judged& out) {
 }
 
 void CutSearch::try_all() {
-  constexpr int32_t kTried = 1 << 13;
-  int32_t left = kTried;
+  constexpr int64_t kTried = 1 << 16;
+  int64_t left = kTried;
   std::vector<size_t> first = {0};
-  if (extend(first, left)) start(std::move(first));
+  if (!is_far() && extend(first, left) == stages_.size()) start(std::move(first));
 }
 
-bool CutSearch::extend(std::vector<size_t>& first, int32_t& left) {
-  if (--left < 0) return false;
-  const size_t s = first.size() - 1, stages = rank_of_stage_.size(), r = rank_of_stage_[s];
-  if (s + 1 == stages) return fits(first);
-  std::vector<RunOfNodes> own;
-  for (size_t i = 0; i < s; ++i)
-    if (rank_of_stage_[i] == r) own.push_back({i, first[i], first[i + 1]});
+// What all ranks need together depends on the cuts, but not that much.
+bool CutSearch::is_far() {
+  int64_t needed = 0, room = 0;
+  for (const RankBytes& rank : bytes_->of_ranks(best_)) {
+    needed = sum_of_bytes(needed, rank.all);
+    room = sum_of_bytes(room, rank.limit);
+  }
+  return needed < kEndless && needed > sum_of_bytes(room, room / 2);
+}
+
+size_t CutSearch::extend(std::vector<size_t>& first, int64_t& left) {
+  const size_t s = first.size() - 1, last = stages_.size() - 1;
+  if (s == last) {
+    left -= static_cast<int64_t>(nodes());
+    if (left < 0) return 0;
+    const Judged judged = judge(first);
+    return judged.excess == 0 ? stages_.size() : std::min(last, last_stage(judged.rank) + 1);
+  }
+  std::vector<RunOfNodes> own = stages_with_ends(rank_of_stage_[s], first);
   own.push_back({s, first[s], 0});
-  for (size_t end = first[s] + 1; end + (stages - 1 - s) <= nodes(); ++end) {
+  size_t end = first[s] + 1;
+  if (s + 1 == last) end = std::max(end, earliest_last(first));
+  for (; end + (last - s) <= nodes() && has_needed(end, nodes()); ++end) {
+    if (!has_needed(first[s], end)) continue;
+    left -= static_cast<int64_t>(end - first[s]);
+    if (left < 0) return 0;
     own.back().end = end;
     if (!bytes_->can_fit(own)) break;
     first.push_back(end);
-    if (extend(first, left)) return true;
-    first.pop_back();
+    const size_t kept = extend(first, left);
+    if (kept != s + 1) return kept;
+    first.resize(kept);
   }
-  return false;
+  return s;
+}
+
+std::vector<RunOfNodes> CutSearch::stages_with_ends(size_t rank,
+                                                    const std::vector<size_t>& first) const {
+  std::vector<RunOfNodes> out;
+  for (size_t s = 0; s + 1 < first.size(); ++s)
+    if (rank_of_stage_[s] == rank) out.push_back({s, first[s], first[s + 1]});
+  return out;
+}
+
+size_t CutSearch::last_stage(size_t rank) const {
+  const auto after = std::find(rank_of_stage_.rbegin(), rank_of_stage_.rend(), rank).base();
+  return static_cast<size_t>(after - rank_of_stage_.begin()) - 1;
+}
+
+// The later it begins, the fewer nodes it has.
+size_t CutSearch::earliest_last(const std::vector<size_t>& first) {
+  const size_t last = stages_.size() - 1;
+  std::vector<RunOfNodes> own = stages_with_ends(rank_of_stage_[last], first);
+  own.push_back({last, 0, nodes()});
+  size_t low = first.back() + 1, high = nodes();
+  while (low < high) {
+    own.back().begin = std::midpoint(low, high);
+    if (bytes_->can_fit(own))
+      high = own.back().begin;
+    else
+      low = own.back().begin + 1;
+  }
+  return low;
 }
 
 // Cuts that reduce the stages of a rank. The next stages may pass nodes on to later ones. A move of

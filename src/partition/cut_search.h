@@ -21,7 +21,7 @@ class CutSearch {
   // Starts from these first nodes of stages, and returns where it ends. Several starts can be
   // tried.
   std::vector<size_t> start(std::vector<size_t> first_nodes);
-  // Starts from any cuts that are within the limits, if there are some among a few thousand.
+  // Starts from any cuts that are within the limits, if a short search finds some.
   void try_all();
 
   const std::vector<size_t>& best() const { return best_; }
@@ -42,8 +42,18 @@ class CutSearch {
   void add_excess(const std::vector<size_t>& first, Judged& out);
   size_t nodes() const { return time_.size() - 1; }
   double time(size_t s, size_t begin, size_t end) const;
-  // Whether the cuts, or cuts that continue them, are within the limits; `first` then has these.
-  bool extend(std::vector<size_t>& first, int32_t& left);
+  bool has_needed(size_t begin, size_t end) const {
+    return needed_before_[end] > needed_before_[begin];
+  }
+  // Whether the best cuts are so far above the limits that others are, too.
+  bool is_far();
+  // Completes the cuts within the limits: the number of stages. Otherwise the number of first nodes
+  // that need not change; one of the others must.
+  size_t extend(std::vector<size_t>& first, int64_t& left);
+  std::vector<RunOfNodes> stages_with_ends(size_t rank, const std::vector<size_t>& first) const;
+  size_t last_stage(size_t rank) const;
+  // The first node with which the last stage can be within the limit of its rank.
+  size_t earliest_last(const std::vector<size_t>& first);
   std::vector<std::vector<size_t>> moves(const std::vector<size_t>& first, size_t rank) const;
   void add_shifted(const std::vector<size_t>& from, size_t first, size_t last, int64_t way,
                    std::vector<std::vector<size_t>>& out) const;
