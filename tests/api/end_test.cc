@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "api/api.h"
+#include "support/cases.h"
 
 namespace {
 
@@ -12,16 +13,10 @@ struct Driver {
   bool mesh;
   int cycles;
 };
-// A mesh is made for each cycle, which takes long under a sanitizer.
-#ifdef WEFT_SANITIZED
-constexpr int kMeshCycles = 250;
-#else
-constexpr int kMeshCycles = 1000;
-#endif
-constexpr Driver kDrivers[] = {{"inline", 0, false, 3000},
-                               {"threads", 1, false, 3000},
-                               {"helpers", 2, false, 3000},
-                               {"mesh", 1, true, kMeshCycles}};
+constexpr Driver kDrivers[] = {{"inline", 0, false, 3000 / weft::test::kEvery},
+                               {"threads", 1, false, 3000 / weft::test::kEvery},
+                               {"helpers", 2, false, 3000 / weft::test::kEvery},
+                               {"mesh", 1, true, 1000 / weft::test::kEvery}};
 
 // The processes of a mesh, as threads of this one.
 class Ranks {

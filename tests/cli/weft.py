@@ -14,7 +14,8 @@ WEFT = os.path.abspath(sys.argv.pop(1))
 # Small enough that a step takes milliseconds, large enough for four stages.
 TINY = "gpt-nano:blocks=2,width=32,heads=2,context=16"
 DRAWN = ["--data", "synthetic"]
-TINY_STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1", "--in-process"]
+STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
+TINY_STEP = [*STEP, "--in-process"]
 
 
 def run(*args, **kwargs):

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "graph/presets.h"
 #include "graph/shard.h"
+#include "support/cases.h"
 #include "support/run_steps.h"
 #include "tune/make_plan.h"
 
@@ -131,7 +132,7 @@ Outcome step(const std::shared_ptr<const Model>& model, PlanConfig config, uint3
 
 TEST(Shards, WholeNumbersAreEqualBitForBit) {
   int cut = 0, uneven = 0;
-  for (uint32_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < 400 && !HasFailure(); seed += test::kEvery) {
     std::mt19937 rng(seed);
     const auto model = ExactModel(rng, 1 + static_cast<int>(rng() % 5)).take();
     PlanConfig config;
@@ -154,8 +155,8 @@ TEST(Shards, WholeNumbersAreEqualBitForBit) {
       }
     }
   }
-  EXPECT_GT(cut, 1000);
-  EXPECT_GT(uneven, 300);
+  EXPECT_GT(cut, 1000 / test::kEvery);
+  EXPECT_GT(uneven, 300 / test::kEvery);
 }
 
 // Two of three equal logits are in one part. The loss is a small difference of large numbers.

@@ -14,6 +14,7 @@
 #include <regex>
 
 #include "proc/rank_program.h"
+#include "support/cases.h"
 
 namespace weft::test {
 namespace {
@@ -206,7 +207,7 @@ void expect_named(const std::string& text, const std::string& victim, int32_t ra
 
 TEST(Ranks, SurvivorsNameTheRankThatWasKilledDuringTheStart) {
   std::mt19937 random(1);
-  for (int i = 0; i < 15; ++i) {
+  for (int i = 0; i < 15; i += test::kEvery) {
     const uint32_t victim = 1 + static_cast<uint32_t>(i) % 3;
     Mesh mesh("ipc://", 2500);
     Program program;
@@ -233,7 +234,7 @@ TEST(Ranks, SurvivorsNameTheRankThatWasKilledDuringTheStart) {
 
 TEST(Ranks, SurvivorsNameRank0ThatWasKilledDuringTheStart) {
   std::mt19937 random(1);
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 10; i += test::kEvery) {
     const std::string path = log_path("endpoint");
     unlink(path.c_str());
     ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
