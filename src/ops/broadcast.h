@@ -62,6 +62,10 @@ class Broadcast {
       return;
     }
     const bool along_row = inner_stride(operand) == 0;
+    if (rows() * inner() == 0) {
+      if (!add) std::fill_n(to, count(operand, false) * (along_row ? 1 : inner()), 0.0f);
+      return;
+    }
     const int64_t pieces = (inner() + kSumStrip - 1) / kSumStrip;  // of a row
     const int64_t strips = along_row ? 1 : pieces;
     const int64_t terms = count(operand, true) * (along_row ? pieces : 1);

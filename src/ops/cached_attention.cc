@@ -29,6 +29,7 @@
 #include "kernels/softmax_row.h"
 #include "ops/check.h"
 #include "ops/finite_rows.h"
+#include "tensor/byte_count.h"
 
 namespace weft {
 
@@ -68,9 +69,14 @@ struct Sizes {
   int64_t span() const {
     return std::min(padded(length), padded(window + kBlockRows + kTileColumns));
   }
-  // Queries, results, scores and factors of the results, a tile of keys or values in f32.
+  // Queries, results, scores and factors of the results, a tile of keys or values in f32. Many
+  // heads of few elements and many positions are valid on their own: the number saturates.
   int64_t group_floats() const {
-    return padded(query_rows() * (2 * size + span() + 1) + (bf16 ? kTileColumns * size : 0));
+    const int64_t row = 2 * size + span() + 1, tile = bf16 ? kTileColumns * size : 0;
+    return padded(sum_of_bytes(bytes_of_many(row, query_rows()), tile));
+  }
+  int64_t scratch_bytes() const {
+    return bytes_of_many(bytes_of_many(group_floats(), sizeof(float)), groups());
   }
 };
 
@@ -325,7 +331,7 @@ class CachedAttention final : public Op {
     out.shape[q.rank - 1] = width;
     return Inferred{.out = out,
                     .stash = {},
-                    .scratch = static_cast<size_t>(s.groups() * s.group_floats()) * sizeof(float),
+                    .scratch = static_cast<size_t>(s.scratch_bytes()),
                     .state = {cache, cache, {DType::i32, {s.sequences}}}};
   }
 

@@ -52,7 +52,10 @@ struct Sizes {
 // body(sample, row, column) for all places of an image of that size.
 template <typename F>
 void for_places(const Call& call, const Sizes& s, int64_t rows, int64_t columns, F&& body) {
-  const int64_t work = columns * s.channels * s.rows.taps * s.columns.taps;
+  // A place sees no more of a window than the image has.
+  const int64_t seen =
+      std::min(s.rows.taps, s.rows.extent) * std::min(s.columns.taps, s.columns.extent);
+  const int64_t work = columns * s.channels * seen;
   for_ranges(*call.tiles, s.samples * rows, tile_rows(work), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       for (int64_t column = 0; column < columns; ++column) body(i / rows, i % rows, column);

@@ -11,6 +11,7 @@
 
 #include "base/rng.h"
 #include "ops/runner.h"
+#include "tensor/byte_count.h"
 
 namespace weft::test {
 namespace {
@@ -274,6 +275,30 @@ TEST(Extremes, SumsOfManyRowsAreThoseOfADouble) {
     for (const double sum : numbers(run_float(p).din[1], DType::f32))
       EXPECT_NEAR(sum, kSum, 1e-5 * kSum) << full.text();
   }
+}
+
+// A plan refuses what a node says that it needs.
+TEST(Extremes, ScratchMemoryOfManyHeadsAndPositionsDoesNotOverflow) {
+  const int64_t heads = int64_t{1} << 27;
+  const Desc q{DType::f32, {64, heads}}, key{DType::f32, {64, 1}}, number{DType::i32, {64}};
+  const Operand in[] = {{q, true}, {key, true}, {key, true}, {number, true}, {number, true}};
+  const Attrs attrs{.heads = heads, .dims = {1, INT32_MAX}};
+  const auto inferred = find_op("cached_attention")->infer(attrs, in, {});
+  ASSERT_TRUE(inferred.ok()) << inferred.status().text();
+  EXPECT_GE(inferred.value().scratch, static_cast<size_t>(kMostBytes));
+}
+
+// The gradient of what is repeated 0 times is a sum of no terms.
+TEST(Extremes, WhatIsRepeatedZeroTimesHasAGradientOf0) {
+  const Shape shapes[][2] = {{{3, 1}, {3, 0}}, {{3, 1, 4}, {3, 0, 4}}, {{3, 2, 1}, {3, 1, 0}}};
+  for (const auto& [full, empty] : shapes) {
+    const Results r = run_float(
+        problem_of("add", {}, {full, empty}, {ramp(static_cast<size_t>(full.elements())), {}}));
+    EXPECT_EQ(r.out.size(), 0u);
+    expect_zeros(r.din[0], full.text());
+  }
+  const Results r = run_float(problem_of("mul", {}, {{3, 0, 4}}, {{}}, {ramp(4)}));
+  expect_zeros(r.acc[0], "gradient of the weight");
 }
 
 // One token attends to itself only.
