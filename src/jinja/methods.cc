@@ -106,19 +106,23 @@ Result<Value> split(const TextCall& call) {
 Result<Value> matches_at(const TextCall& call, bool at_begin) {
   WEFT_TRY_ASSIGN(const BoundArguments bound,
                   BoundArguments::bind("startswith and endswith", call.arguments, {"text"}));
-  const auto matches = [&](const std::string& part) {
+  const auto matches = [&](const std::string& part) -> Result<bool> {
+    WEFT_TRY(call.budget.spend(part.size()));
     return at_begin ? call.text.starts_with(part) : call.text.ends_with(part);
   };
   if (bound.has(0) && bound[0]->is(Kind::tuple)) {
     bool found = false;
     for (const Value& part : bound[0]->items()) {
+      WEFT_TRY(call.budget.step());
       WEFT_TRY(expect_text(&part, "a text"));
-      found = found || matches(part.text());
+      WEFT_TRY_ASSIGN(const bool here, matches(part.text()));
+      found = found || here;
     }
     return Value(found);
   }
   WEFT_TRY(expect_text(bound[0], "a text or a tuple of texts"));
-  return Value(matches(bound[0]->text()));
+  WEFT_TRY_ASSIGN(const bool found, matches(bound[0]->text()));
+  return Value(found);
 }
 
 template <bool at_begin>

@@ -152,6 +152,9 @@ TEST(ChatTemplate, AHostileTemplateEndsWithAnError) {
       {kTwins + "{% for i in range(99) %}{{ d[m.b] }}{% endfor %}", kBytes},
       {kTwins + "{% for i in range(99) %}{{ m.b in d }}{% endfor %}", kBytes},
       {kTwins + "{% for i in range(99) %}{{ d.get(m.b) }}{% endfor %}", kBytes},
+      {"{% set p = 'x' * 9999 %}{% set q = p ~ 'y' %}{% set t = (" + times("p, ", 9999) +
+           ") %}{% for i in range(99) %}{{ q.endswith(t) }}{% endfor %}",
+       kBytes},
       {"{{ 'a' | map(" + times("'map', ", 100000) + "'list') | list }}", "'map' expects"},
   };
   for (const auto& [source, expected] : hostile)
