@@ -94,7 +94,9 @@ void Link::lose(Cause cause, std::string detail, LinkTime now, LinkEffects& effe
   if (cause == Cause::silent) origin.limit_ms = times_.silence;
   if (cause == Cause::missing) {
     origin.limit_ms = kDataSilence * times_.silence;
-    origin.count = static_cast<int64_t>(announced_ - in_sequence_[kData]);
+    // The peer's number may be any.
+    origin.count =
+        static_cast<int64_t>(std::min<uint64_t>(announced_ - in_sequence_[kData], INT64_MAX));
   }
   if (greeted_) origin.heard_ms = now - last_heard_;
   if (peer_activity_.state != Activity::State::unknown)
