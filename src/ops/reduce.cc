@@ -54,6 +54,7 @@ class Reduce : public Op {
           attrs.dims[i] >= kMaxRank)
         return Status(Code::invalid, cat("dims are ", attrs.dims.text(), " and axis is ",
                                          attrs.axis, ", expected adjacent axes and axis 0"));
+    if (attrs.dims.rank == 0) WEFT_TRY(check_axis(0, x, attrs.axis));
     const Axes axes = axes_of(attrs);
     Desc out{DType::f32, {}};
     for (int i = axes.begin; i < axes.end; ++i) {
