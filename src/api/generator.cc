@@ -184,6 +184,12 @@ void weft_generator::write_rows(size_t begin) {
 }
 
 Status weft_generator::begin_step() {
+  // The cache of other weights is of no use.
+  for (const auto& sequence : sequences_) {
+    if (sequence->weights == run_->weights_written) continue;
+    sequence->weights = run_->weights_written;
+    sequence->cached = 0;
+  }
   rows_.choose(sequences_);
   const Desc desc{DType::i32, {static_cast<int64_t>(rows_.size()), 1}};
   weft_tensor* inputs[3] = {};

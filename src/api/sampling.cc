@@ -90,9 +90,11 @@ void penalize(std::span<float> logits, std::span<const int32_t> text, double pen
   std::sort(seen.begin(), seen.end());
   seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
   for (const int32_t token : seen) {
+    constexpr double kMost = std::numeric_limits<float>::max();
     float& logit = logits[static_cast<size_t>(token)];
     const double x = logit;
-    logit = static_cast<float>(x > 0 ? x / penalty : x * penalty);
+    if (std::isfinite(x))
+      logit = static_cast<float>(std::clamp(x > 0 ? x / penalty : x * penalty, -kMost, kMost));
   }
 }
 

@@ -31,7 +31,7 @@ struct Sequence {
   std::vector<int32_t> tokens, stops;
   size_t begun;       // number of tokens at the start
   size_t cached = 0;  // tokens
-  uint64_t weights;   // weft_run::weights_written when it joined
+  uint64_t weights;   // weft_run::weights_written of the cached ones
   uint64_t turn;      // StepRows::new_turn() when it joined or got a row in turn
   size_t waiting() const { return tokens.size() - cached; }
 };

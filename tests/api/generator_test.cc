@@ -238,6 +238,37 @@ TEST(Generator, ASequenceThatBeginsLikeAnEarlierOneUsesItsCache) {
   EXPECT_EQ(token.token, expected[0]);
 }
 
+void scale(weft_run* run, const char* name, std::initializer_list<int64_t> dims, float factor) {
+  const TensorPtr weight = zeros(dims);
+  Error err;
+  ASSERT_EQ(weft_run_read(run, name, WEFT_VALUE, weight.get(), &err), WEFT_OK) << err.text;
+  const int64_t n = elements(weft_tensor_desc(weight.get()));
+  std::for_each_n(floats(weight), n, [factor](float& x) { x *= factor; });
+  ASSERT_EQ(weft_run_write(run, name, WEFT_VALUE, weight.get(), &err), WEFT_OK) << err.text;
+}
+
+// The cache has the beginning of the sequence with the weights before.
+TEST(Generator, TokensAreThoseOfTheWeightsThatAreWritten) {
+  const RunPtr run = new_run(2);
+  GeneratorPtr generator = new_generator(run);
+  const auto rest = [&generator] {
+    Tokens out;
+    for (weft_token token; poll(generator, token);) out.push_back(token.token);
+    return out;
+  };
+  const Tokens begin = text(0, 9);
+  add(generator, begin, config_of(0));
+  const Tokens before = rest();
+  add(generator, begin, config_of(0));
+  scale(run.get(), "wpe.weight", {kContext, 32}, -20);
+  const Tokens made = rest();
+  EXPECT_NE(made, before);
+  generator.reset();  // a run has one
+  generator = new_generator(run);
+  add(generator, begin, config_of(0));
+  EXPECT_EQ(made, rest());
+}
+
 TEST(Generator, ReturnsWhenTheTimeHasPassedAndCanBeFreedInAStep) {
   const RunPtr run = new_run(1, 2, 1);
   Error err;
