@@ -81,7 +81,7 @@ enum weft_status_code {
   WEFT_EUSER = -11,     /**< a callback of the caller returned a failure */
   WEFT_EINTERNAL = -12, /**< an error in weft; please report it */
   WEFT_EIO = -13,       /**< input or output failed */
-  WEFT_EDATA = -14      /**< the content of a file is wrong */
+  WEFT_EDATA = -14      /**< the content of a file, text or tensor is wrong */
 };
 
 /** The text of a status; "unknown status" for other values. Borrowed: always valid. Thread: any. */
@@ -571,7 +571,7 @@ typedef struct weft_parameter_group {
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_parameter_group_init(weft_parameter_group *group, size_t size);
 
-/** What weft_plan_new makes a plan from. In a count, 0 means that weft_plan_new determines it. */
+/** What weft_plan_new makes a plan from. In a count whose default is 0, that means that weft_plan_new determines it. */
 typedef struct weft_plan_config {
   uint32_t size;
   uint32_t ranks;             /**< of a pipeline; with `axes`, 1 or the product of their sizes. Default: 1. */
@@ -837,7 +837,7 @@ typedef struct weft_mesh_config {
   const char *listen;         /**< join: where other ranks reach this process; NULL: an address on the route to rank 0. Default: NULL. */
   int32_t rank;               /**< join: the requested rank, 1 or more, or WEFT_ANY_RANK. Default: WEFT_ANY_RANK. */
   uint32_t reserved;          /**< 0 */
-  int64_t join_timeout_ns;    /**< time until all ranks have joined; 1000000 (1 ms) to 4294967295000000. Default: 60000000000 (60 s). */
+  int64_t join_timeout_ns;    /**< until all ranks have joined; join: until rank 0 answers. 1000000 to 4294967295000000. Default: 60000000000. */
   int64_t peer_timeout_ns;    /**< listen: a rank that sends no frame for this time is lost, on every rank; join: the same until the value
                                    of rank 0 is known. 1000000000 (1 s) to 4294967295000000. Default: 5000000000 (5 s). */
   const char *key;            /**< tcp: secret key of this process. listen: other processes know rank 0 by it; NULL: a new key for this

@@ -261,7 +261,7 @@ weft_status weft_run_set_rate(weft_run* run, double rate, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require_run(run));
     WEFT_TRY(run->run->ready());
-    if (!std::isfinite(static_cast<float>(rate)) || rate < 0)
+    if (!is_amount(rate))
       return Status(Code::invalid, cat("rate is ", rate, ", expected a finite float of 0 or more"));
     run->run->set_rate(rate);
     return {};

@@ -79,6 +79,7 @@ Result<Access> access(const weft_run& run, const char* name, weft_part part,
 
 Status read_input_grad(weft_run& run, NodeId input, weft_tensor& tensor) {
   WEFT_TRY(check_trains(run.run->plan()));
+  WEFT_TRY(run.run->check_input_grad(input));
   Desc expected = run.run->plan().model->node(input).one.out;
   const Desc& found = tensor.desc;
   if (found.shape.rank > 0) expected.shape[0] = found.shape[0];  // samples

@@ -38,6 +38,7 @@ struct OptimSettings {
   double clip = 0;  // global norm; 0 = no clipping
 };
 
+bool is_amount(double value);                 // a finite float of 0 or more, as updates use it
 Status check(const OptimSettings& settings);  // names the field, what was expected, what was found
 int slots(const OptimSettings&
               settings);  // optimizer tensors per parameter: sgd 0 or 1, adam and adamw 2

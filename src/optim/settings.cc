@@ -100,13 +100,17 @@ Result<RateCurve> curve_named(std::string_view name) {
   return Status(Code::data, cat("'curve' is '", name, "', expected constant, cosine or linear"));
 }
 
+bool is_amount(double value) {
+  return at_least_zero(value) && value <= std::numeric_limits<float>::max();
+}
+
 Status check(const OptimSettings& s) {
   const bool known = s.rule == Rule::sgd || s.rule == Rule::adam || s.rule == Rule::adamw;
   WEFT_TRY(expect(known, "rule", static_cast<double>(s.rule), "1 (sgd), 2 (adam) or 3 (adamw)"));
-  const Field amounts[] = {
-      {"rate", s.rate}, {"eps", s.eps}, {"weight_decay", s.weight_decay}, {"clip", s.clip}};
+  const Field amounts[] = {{"rate", s.rate}, {"eps", s.eps}, {"weight_decay", s.weight_decay}};
   for (const auto& [field, value] : amounts)
-    WEFT_TRY(expect(at_least_zero(value), field, value, "a finite number of 0 or more"));
+    WEFT_TRY(expect(is_amount(value), field, value, "a finite float of 0 or more"));
+  WEFT_TRY(expect(at_least_zero(s.clip), "clip", s.clip, "a finite number of 0 or more"));
   const Field fractions[] = {{"momentum", s.momentum}, {"beta1", s.beta1}, {"beta2", s.beta2}};
   for (const auto& [field, value] : fractions)
     WEFT_TRY(expect(fraction(value), field, value, "0 or more and below 1"));

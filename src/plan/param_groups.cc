@@ -1,9 +1,9 @@
 #include "plan/param_groups.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/text.h"
+#include "optim/optim.h"
 
 namespace weft {
 
@@ -32,9 +32,9 @@ namespace {
 Status check_factors(const ParamGroup& group) {
   for (const auto& [name, factor] : {std::pair("rate_factor", group.rate_factor),
                                      std::pair("weight_decay_factor", group.weight_decay_factor)})
-    if (!std::isfinite(factor) || factor < 0)
+    if (!is_amount(factor))
       return Status(Code::invalid, cat(name, " of the parameter group ", shown(group.pattern),
-                                       " is ", factor, ", expected a finite number of 0 or more"));
+                                       " is ", factor, ", expected a finite float of 0 or more"));
   return {};
 }
 

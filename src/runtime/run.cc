@@ -199,15 +199,19 @@ RunEvent Run::error_event(Step* step, const Status& status) {
   return event;
 }
 
+Status Run::check_input_grad(NodeId input) const {
+  if (input_grad_edge(*plan_, input) >= 0) return {};
+  return Status(
+      Code::not_found,
+      cat("input '", plan_->model->node(input).name,
+          "' was added without WEFT_INPUT_WANT_GRAD, or no gradient flows to it: the loss does "
+          "not depend on it, or takes it for its targets"));
+}
+
 Status Run::read_input_grad(NodeId input, std::span<float> out) {
+  WEFT_TRY(check_input_grad(input));
   const Node& node = plan_->model->node(input);
   const int32_t edge = input_grad_edge(*plan_, input);
-  if (edge < 0)
-    return Status(
-        Code::not_found,
-        cat("input '", node.name,
-            "' was added without WEFT_INPUT_WANT_GRAD, or no gradient flows to it: the loss does "
-            "not depend on it, or takes it for its targets"));
   if (last_.micro_batches == 0 || last_.mode != Mode::train)
     return Status(Code::state, "the last step was no training step");
   const int64_t full = plan_->config.micro_batch_size;

@@ -343,7 +343,9 @@ TEST(Optim, SettingsThatCannotBeAreNamed) {
   };
   EXPECT_EQ(text([](OptimSettings&) {}), "");
   EXPECT_EQ(text([](OptimSettings& s) { s.rate = -1; }),
-            "optimizer rate is -1, expected a finite number of 0 or more");
+            "optimizer rate is -1, expected a finite float of 0 or more");
+  EXPECT_EQ(text([](OptimSettings& s) { s.weight_decay = 1e39; }),
+            "optimizer weight_decay is 1e+39, expected a finite float of 0 or more");
   EXPECT_EQ(text([](OptimSettings& s) { s.beta2 = 1; }),
             "optimizer beta2 is 1, expected 0 or more and below 1");
   EXPECT_EQ(text([](OptimSettings& s) { s.clip = std::nan(""); }),

@@ -25,7 +25,7 @@ class StatusCode(enum.IntEnum):
     EUSER = -11  # a callback of the caller returned a failure
     EINTERNAL = -12  # an error in weft; please report it
     EIO = -13  # input or output failed
-    EDATA = -14  # the content of a file is wrong
+    EDATA = -14  # the content of a file, text or tensor is wrong
 
 
 class DType(enum.IntEnum):
@@ -305,7 +305,9 @@ class ParameterGroupOptions(TypedDict, total=False):
 
 
 class PlanOptions(TypedDict, total=False):
-    """Options of weft_plan_config. What weft_plan_new makes a plan from. In a count, 0 means that weft_plan_new determines it."""
+    """Options of weft_plan_config. What weft_plan_new makes a plan from. In a count whose default is 0, that means that weft_plan_new
+    determines it.
+    """
     ranks: int
     """Of a pipeline; with `axes`, 1 or the product of their sizes. Default: 1."""
     micro_batches: int
@@ -404,7 +406,7 @@ class MeshOptions(TypedDict, total=False):
     rank: int
     """Join: the requested rank, 1 or more, or WEFT_ANY_RANK. Default: WEFT_ANY_RANK."""
     join_timeout_seconds: float
-    """Time until all ranks have joined; 1000000 (1 ms) to 4294967295000000. Default: 60000000000 (60 s)."""
+    """Until all ranks have joined; join: until rank 0 answers. 1000000 to 4294967295000000. Default: 60000000000."""
     peer_timeout_seconds: float
     """Listen: a rank that sends no frame for this time is lost, on every rank; join: the same until the value of rank 0 is known. 1000000000
     (1 s) to 4294967295000000. Default: 5000000000 (5 s).

@@ -44,7 +44,7 @@ pub const WEFT_EUSER: i32 = -11;
 pub const WEFT_EINTERNAL: i32 = -12;
 /// input or output failed
 pub const WEFT_EIO: i32 = -13;
-/// the content of a file is wrong
+/// the content of a file, text or tensor is wrong
 pub const WEFT_EDATA: i32 = -14;
 
 pub type weft_dtype = u32;
@@ -706,7 +706,7 @@ pub struct weft_parameter_group {
     pub weight_decay_factor: f64,
 }
 
-/// What weft_plan_new makes a plan from. In a count, 0 means that weft_plan_new determines it.
+/// What weft_plan_new makes a plan from. In a count whose default is 0, that means that weft_plan_new determines it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_plan_config {
@@ -928,7 +928,7 @@ pub struct weft_mesh_config {
     pub rank: i32,
     /// 0
     pub reserved: u32,
-    /// time until all ranks have joined; 1000000 (1 ms) to 4294967295000000. Default: 60000000000 (60 s).
+    /// until all ranks have joined; join: until rank 0 answers. 1000000 to 4294967295000000. Default: 60000000000.
     pub join_timeout_ns: i64,
     /// listen: a rank that sends no frame for this time is lost, on every rank; join: the same until the value of rank 0 is known. 1000000000 (1 s) to 4294967295000000. Default: 5000000000 (5 s).
     pub peer_timeout_ns: i64,
