@@ -52,6 +52,8 @@ Conversation::Conversation(const std::string& system) {
 
 Outcome Conversation::prompt(const weft_tokenizer* tokenizer, const std::string& question,
                              std::string& text) const {
+  if (question.find('\0') != question.npos)
+    return {kBadInput, "the question has a zero byte, which no text has", ""};
   std::vector<weft_chat_message> messages;
   for (const auto& [role, content] : messages_) messages.push_back({role.c_str(), content.c_str()});
   messages.push_back({"user", question.c_str()});

@@ -134,8 +134,10 @@ int start(int argc, char** argv) {
 }  // namespace weft::cli
 
 int main(int argc, char** argv) {
-  // write() then reports a closed pipe, so that a checkpoint can still be saved.
+  // write() then reports a closed pipe or a file too large, so that a checkpoint can still be
+  // saved.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return weft::cli::start(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -257,7 +257,9 @@ Outcome TextGenerator::answer(const std::string& question) {
     return {kBadInput,
             "the conversation has " + std::to_string(begun_[0]) +
                 " tokens, and there is room for " + std::to_string(context_),
-            "--context sets the number of tokens"};
+            context_ < static_cast<uint64_t>(built_.info.context)
+                ? "--context sets the number of tokens"
+                : "the model has no larger context"};
   tokens_ = std::min(options_.tokens, context_ - begun_[0]);
   CLI_TRY(generate());
   conversation_.add(question, text_of(added(0)));

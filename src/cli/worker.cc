@@ -182,6 +182,7 @@ Outcome serve_rank(const WorkerOptions& options) {
     announces = worker.has_started() || worker.has_another_file();
     if (worker.has_started() || options.repeat == Repeat::always) deadline = deadline_from_now();
     sleep(kPause);
+    if (stop_signal() != 0) return stopped(options);
   }
 }
 

@@ -84,6 +84,8 @@ class Chat(Case):
         self.fails(2, "--context is for a conversation", "generate", ck, "--chat", "--context", 9, "--prompt", "x")
         self.fails(3, f"the conversation has {len(self.ids('<s>[user] Hi</s>[assistant]'))} tokens, and there is room for 8\n--context sets",
                    "generate", ck, "--chat", "--context", 8, input="Hi\n")
+        self.fails(3, "the model has no larger context", "generate", ck, "--chat", "--context", 100000, input="Hi " * 100 + "\n")
+        self.fails(3, "the question has a zero byte", "generate", ck, "--chat", input="H\0i\n")
         template = self.written("ck/source/chat_template.jinja", "{{ raise_exception('no users') }}")
         self.fails(3, f"{template}: the template refuses the messages: no users", "generate", ck, "--chat", "--prompt", "x")
         os.remove(template)

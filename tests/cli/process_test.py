@@ -1,34 +1,22 @@
 #!/usr/bin/env python3
 """Ranks as processes: what happens when one of them goes away."""
-import ctypes
 import errno
 import os
 import platform
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import time
 import unittest
 
-from weft import Case, DRAWN, STEP, STEP_LINE, TINY, WEFT, children, free_port, last_line, run, until
-
-LIBC = ctypes.CDLL(None, use_errno=True)
+from weft import Case, DRAWN, ENDS, FAILS, STEP, STEP_LINE, TINY, WEFT, change_calls, children, free_port, last_line, run, until
 
 
 def with_an_old_system_that_kills_no_rank():
     """For the new process: pidfd_open does not exist, and kill ends who calls it."""
     pidfd_open, kill = 434, {"x86_64": 62, "aarch64": 129}[platform.machine()]
-    fails, ends, passes = 0x50000 | errno.ENOSYS, 0x80000000, 0x7fff0000
-    load, if_equal, result = 0x20, 0x15, 0x06
-    program = b"".join(struct.pack("HBBI", *step) for step in [
-        (load, 0, 0, 0), (if_equal, 0, 1, pidfd_open), (result, 0, 0, fails), (if_equal, 0, 1, kill), (result, 0, 0, ends), (result, 0, 0, passes)])
-    steps = ctypes.create_string_buffer(program, len(program))
-    filter_ = struct.pack("HP", len(program) // 8, ctypes.addressof(steps))
-    no_new_privileges, set_seccomp, by_filter = 38, 22, 2
-    if LIBC.prctl(no_new_privileges, 1, 0, 0, 0) != 0 or LIBC.prctl(set_seccomp, by_filter, filter_) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
+    change_calls({pidfd_open: FAILS | errno.ENOSYS, kill: ENDS})
 
 
 class Processes(Case):
