@@ -37,12 +37,12 @@ Result<std::string> content_of(Fields& fields, const Json& message, const std::s
   WEFT_TRY_ASSIGN(const Json* parts, fields.list(kContent));
   for (const Json& part : parts->items()) {
     if (!part.is_object()) return fault(cat(where, "'content' expects texts or objects"));
-    Fields of_part(part, cat(where, kContent, "."));
+    Fields of_part(part, cat(where, kContent, ": "));
     std::string type, text;
     WEFT_TRY(of_part.text(kType, type));
     if (type != kText) return fault(cat(where, "'content' has a part of type ", shown(type)));
     WEFT_TRY(of_part.text(kText, text));
-    WEFT_TRY(refuse_others(of_part, part, cat(where, kContent, ".")));
+    WEFT_TRY(refuse_others(of_part, part, cat(where, kContent, ": ")));
     out += text;
   }
   return out;
@@ -65,7 +65,7 @@ Result<std::vector<ChatMessage>> messages_of(const Json& object) {
   for (const Json& item : list->items()) {
     const std::string at = cat(kMessages, "[", out.size(), "]");
     if (!item.is_object()) return fault(cat(at, " expects an object, found ", item.type_name()));
-    WEFT_TRY_ASSIGN(ChatMessage message, message_of(item, at + "."));
+    WEFT_TRY_ASSIGN(ChatMessage message, message_of(item, at + ": "));
     out.push_back(std::move(message));
   }
   return out;

@@ -354,13 +354,13 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
           {.length = 8});
   refused(R"({"messages": [{"role": "user", "content": "a"}]})", {"line 1", "has no answer"});
   refused(R"({"messages": [{"role": "user", "content": 3}]})",
-          {"messages[0].'content' expects a string"});
+          {"messages[0]: 'content' expects a string"});
   refused(R"({"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]})",
-          {"messages[0].'tool_calls' is not supported"});
+          {"messages[0]: 'tool_calls' is not supported"});
   refused(R"({"messages": [{"role": "assistant", "content": "a", "train": false}]})",
-          {"messages[0].'train' is not supported"});
+          {"messages[0]: 'train' is not supported"});
   refused(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})",
-          {"messages[0].'content' has a part of type 'image'"});
+          {"messages[0]: 'content' has a part of type 'image'"});
   refused(R"({"messages": [], "text": "a"})", {"line 1", "has more than one of"});
   refused(R"({"messages": "a"})", {"line 1", "'messages' expects an array, found string"});
   refused(R"({"messages": [{"role": "tool", "content": "a"}]})", {"line 1", "unknown role tool"});
