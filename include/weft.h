@@ -1488,8 +1488,8 @@ typedef enum weft_load WEFT_UINT32_ {
 /**
  * Loads parameters by name; those of safetensors files are of type F32, F16 or BF16. With WEFT_LOAD_ALL the run continues bit for bit at any
  * number of ranks, if its plan has the seed, optimizer, micro-batches, gradient_groups and tensor of the run that was saved; of these, only the
- * update rule is checked. An error counts missing, surplus and mismatched tensors. With WEFT_LOAD_WEIGHTS, adapters (weft_model_adapt) keep
- * their values if the checkpoint has none, and other parameters keep theirs if it has only adapters. Only between steps. Thread: owner.
+ * update rule is checked. An error counts missing, surplus and mismatched tensors; if reading fails later, some are loaded. With WEFT_LOAD_WEIGHTS,
+ * adapters keep their values if the checkpoint has none, and other parameters if it has only adapters. Between steps. Thread: owner.
  */
 WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, weft_load what, weft_error *err);
 
