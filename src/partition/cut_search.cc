@@ -114,6 +114,7 @@ size_t CutSearch::extend(std::vector<size_t>& first, int64_t& left) {
   if (s == last) {
     left -= static_cast<int64_t>(nodes());
     if (left < 0) return 0;
+    // What a rank needs depends on the cuts up to the end of its last stage.
     const Judged judged = judge(first);
     return judged.excess == 0 ? stages_.size() : std::min(last, last_stage(judged.rank) + 1);
   }
@@ -128,9 +129,9 @@ size_t CutSearch::extend(std::vector<size_t>& first, int64_t& left) {
     own.back().end = end;
     if (!bytes_->can_fit(own)) break;
     first.push_back(end);
-    const size_t kept = extend(first, left);
-    if (kept != s + 1) return kept;
-    first.resize(kept);
+    const size_t decides = extend(first, left);
+    if (decides != s + 1) return decides;
+    first.resize(s + 1);
   }
   return s;
 }

@@ -47,8 +47,9 @@ class CutSearch {
   }
   // Whether the best cuts are so far above the limits that others are, too.
   bool is_far();
-  // Completes the cuts within the limits: the number of stages. Otherwise the number of first nodes
-  // that need not change; one of the others must.
+  // Adds first nodes that are within the limits, and returns the number of stages. If there are
+  // none, it returns a stage: to begin later ones elsewhere does not help. `left`: nodes that may
+  // be counted.
   size_t extend(std::vector<size_t>& first, int64_t& left);
   std::vector<RunOfNodes> stages_with_ends(size_t rank, const std::vector<size_t>& first) const;
   size_t last_stage(size_t rank) const;
