@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "base/rng.h"
@@ -20,9 +20,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 template <typename T>
 Bytes bytes_of(const std::vector<T>& values) {
-  Bytes out(values.size() * sizeof(T));
-  std::memcpy(out.data(), values.data(), out.size());
-  return out;
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
 }
 
 std::vector<float> normals(int64_t count, uint64_t purpose) {
