@@ -249,23 +249,25 @@ void scale(weft_run* run, const char* name, std::initializer_list<int64_t> dims,
 
 // The cache has the beginning of the sequence with the weights before.
 TEST(Generator, TokensAreThoseOfTheWeightsThatAreWritten) {
-  const RunPtr run = new_run(2);
+  const RunPtr run = new_run(2, 1, 0, 4, 1);
   GeneratorPtr generator = new_generator(run);
+  weft_sequence_config config = config_of(0, 0);
+  config.limit = 6;
   const auto rest = [&generator] {
     Tokens out;
     for (weft_token token; poll(generator, token);) out.push_back(token.token);
     return out;
   };
-  const Tokens begin = text(0, 9);
-  add(generator, begin, config_of(0));
+  const Tokens begin = text(3, 17);
+  add(generator, begin, config);
   const Tokens before = rest();
-  add(generator, begin, config_of(0));
-  scale(run.get(), "wpe.weight", {kContext, 32}, -20);
+  add(generator, begin, config);
+  scale(run.get(), "h.0.attn.c_attn.weight", {32, 96}, -50);
   const Tokens made = rest();
   EXPECT_NE(made, before);
   generator.reset();  // a run has one
   generator = new_generator(run);
-  add(generator, begin, config_of(0));
+  add(generator, begin, config);
   EXPECT_EQ(made, rest());
 }
 
