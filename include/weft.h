@@ -571,7 +571,7 @@ typedef struct weft_parameter_group {
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_parameter_group_init(weft_parameter_group *group, size_t size);
 
-/** What weft_plan_new makes a plan from. In a count whose default is 0, that means that weft_plan_new determines it. */
+/** What weft_plan_new makes a plan from. For a count whose default is 0, 0 means that weft_plan_new determines it. */
 typedef struct weft_plan_config {
   uint32_t size;
   uint32_t ranks;             /**< of a pipeline; with `axes`, 1 or the product of their sizes. Default: 1. */

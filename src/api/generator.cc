@@ -184,7 +184,7 @@ void weft_generator::write_rows(size_t begin) {
 }
 
 Status weft_generator::begin_step() {
-  // The cache of other weights is of no use.
+  // Cached keys and values are of use only with the weights that made them.
   for (const auto& sequence : sequences_) {
     if (sequence->weights == run_->weights_written) continue;
     sequence->weights = run_->weights_written;

@@ -1,6 +1,5 @@
 // A run: its start, steps, events and times.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "api/run_handle.h"

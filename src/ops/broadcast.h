@@ -62,7 +62,7 @@ class Broadcast {
       return;
     }
     const bool along_row = inner_stride(operand) == 0;
-    if (rows() * inner() == 0) {
+    if (rows() * inner() == 0) {  // a sum of no terms
       if (!add) std::fill_n(to, count(operand, false) * (along_row ? 1 : inner()), 0.0f);
       return;
     }

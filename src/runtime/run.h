@@ -113,8 +113,9 @@ class Run : public EventSource {
   View delivered(const RunEvent& micro_batch, int32_t edge) {
     return landed(*micro_batch.of, edge, micro_batch.micro_batch);
   }
-  // The gradient of a model input for all samples of the last training step, if there is one.
+  // Whether a step computes the gradient of the model input.
   Status check_input_grad(NodeId input) const;
+  // That gradient, for all samples of the last training step.
   Status read_input_grad(NodeId input, std::span<float> out);
 
   // The learning rate of steps submitted from now on; negative: that of the plan.

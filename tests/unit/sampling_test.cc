@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <map>
 
 namespace weft::api {
@@ -93,6 +94,12 @@ TEST(Sampling, PenaltyMakesTokensOfTheTextLessLikelyOnce) {
   EXPECT_EQ(of, (std::vector<float>{1, -4, 0.5f, 4}));
   penalize(of, text, 1);
   EXPECT_EQ(of, (std::vector<float>{1, -4, 0.5f, 4}));
+  constexpr float kMost = std::numeric_limits<float>::max();
+  penalize(of, text, 1e-300);
+  EXPECT_EQ(of[0], kMost);
+  of[1] = -std::numeric_limits<float>::infinity();
+  penalize(of, text, 1e300);
+  EXPECT_EQ(of[1], -std::numeric_limits<float>::infinity());
 }
 
 TEST(Sampling, NeedsALargestLogitThatIsFinite) {

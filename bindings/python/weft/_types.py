@@ -305,7 +305,7 @@ class ParameterGroupOptions(TypedDict, total=False):
 
 
 class PlanOptions(TypedDict, total=False):
-    """Options of weft_plan_config. What weft_plan_new makes a plan from. In a count whose default is 0, that means that weft_plan_new
+    """Options of weft_plan_config. What weft_plan_new makes a plan from. For a count whose default is 0, 0 means that weft_plan_new
     determines it.
     """
     ranks: int

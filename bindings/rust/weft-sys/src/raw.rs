@@ -706,7 +706,7 @@ pub struct weft_parameter_group {
     pub weight_decay_factor: f64,
 }
 
-/// What weft_plan_new makes a plan from. In a count whose default is 0, that means that weft_plan_new determines it.
+/// What weft_plan_new makes a plan from. For a count whose default is 0, 0 means that weft_plan_new determines it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_plan_config {
