@@ -25,14 +25,17 @@ weft_item item_of_param(const Model& model, ParamId id) {
   return out;
 }
 
-// The nodes of one kind, in the order in which they were added.
-std::vector<NodeId> nodes_of(const Model& model, weft_item_kind kind) {
-  if (kind == WEFT_ITEM_INPUT) return {model.inputs().begin(), model.inputs().end()};
-  if (kind == WEFT_ITEM_OUTPUT) return model.outputs();
-  std::vector<NodeId> out;
-  for (size_t id = 0; id < model.nodes().size(); ++id)
-    if (!model.nodes()[id].is_input()) out.push_back(static_cast<NodeId>(id));
-  return out;
+// A node of one kind, in the order in which they were added. -1: none
+NodeId node_at(const Model& model, weft_item_kind kind, size_t index) {
+  if (kind != WEFT_ITEM_NODE) {
+    const auto& nodes = kind == WEFT_ITEM_INPUT ? model.inputs() : model.outputs();
+    return index < nodes.size() ? nodes[index] : -1;
+  }
+  if (index >= model.nodes().size() - model.inputs().size()) return -1;
+  auto id = static_cast<NodeId>(index);
+  for (NodeId input : model.inputs())  // ascending
+    if (input <= id) ++id;
+  return id;
 }
 
 }  // namespace
@@ -51,9 +54,9 @@ weft_status weft_model_describe(const weft_model* model, weft_item_kind kind, ui
       fill_result(out, item_of_param(m, static_cast<ParamId>(index)));
       return {};
     }
-    const std::vector<NodeId> nodes = nodes_of(m, kind);
-    if (index >= nodes.size()) return Status(Code::not_found, "no such node");
-    fill_result(out, item_of(m, nodes[index], kind));
+    const NodeId node = node_at(m, kind, index);
+    if (node < 0) return Status(Code::not_found, "no such node");
+    fill_result(out, item_of(m, node, kind));
     return {};
   });
 }

@@ -21,6 +21,12 @@ struct Digest {
 Digest hash_bytes(const void* data, size_t size);
 uint64_t hash64(const void* data, size_t size, uint64_t seed = 0);
 
+// Of an unordered container of strings, so that std::string_view finds them.
+struct TextHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+
 // Feeds fields one after another; strings are length-prefixed so that "ab","c" and "a","bc" differ.
 class Hasher {
  public:

@@ -125,9 +125,10 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   made.op = op;
   made.in.assign(in.begin(), in.end());
   made.weights.assign(weights.begin(), weights.end());
-  nodes_.push_back(std::move(made));
+  nodes_.add(std::move(made));
   record_uses(id, origin.shard);
-  nodes_.back().needs_grad = has_gradient(nodes_.back());
+  Node& added = nodes_[static_cast<size_t>(id)];
+  added.needs_grad = has_gradient(added);
   if (op->is_loss()) loss_ = id;
   set_shard(id, origin.shard);
   return id;

@@ -105,8 +105,7 @@ Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_gr
   node.batched = true;
   node.wants_grad = node.needs_grad = wants_grad;
   node.origin = origin.node < 0 ? static_cast<NodeId>(nodes_.size()) : origin.node;
-  nodes_.push_back(std::move(node));
-  inputs_.push_back(static_cast<NodeId>(nodes_.size() - 1));
+  inputs_.push_back(nodes_.add(std::move(node)));
   return inputs_.back();
 }
 
@@ -149,8 +148,7 @@ Result<ParamId> Model::add_param(std::string name, Shape shape, Init init, Param
   const bool is_piece = piece.whole >= 0;
   param.piece = is_piece ? std::move(piece)
                          : ParamPiece{static_cast<ParamId>(params_.size()), param.name, shape};
-  params_.push_back(std::move(param));
-  return static_cast<ParamId>(params_.size() - 1);
+  return params_.add(std::move(param));
 }
 
 Status Model::share_gradient(ParamId id) {
@@ -308,18 +306,6 @@ Status Model::finish() {
   WEFT_TRY(check());
   freeze();
   return {};
-}
-
-NodeId Model::find_node(std::string_view name) const {
-  for (size_t i = 0; i < nodes_.size(); ++i)
-    if (nodes_[i].name == name) return static_cast<NodeId>(i);
-  return -1;
-}
-
-ParamId Model::find_param(std::string_view name) const {
-  for (size_t i = 0; i < params_.size(); ++i)
-    if (params_[i].name == name) return static_cast<ParamId>(i);
-  return -1;
 }
 
 Desc Model::desc(NodeId id, int64_t samples) const {

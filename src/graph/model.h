@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "graph/axes.h"
+#include "graph/named_list.h"
 #include "graph/piece.h"
 #include "ops/op.h"
 
@@ -154,8 +155,8 @@ class Model {
   // Both.
   Status finish();
 
-  const std::vector<Node>& nodes() const { return nodes_; }
-  const std::vector<Param>& params() const { return params_; }
+  const std::vector<Node>& nodes() const { return nodes_.items(); }
+  const std::vector<Param>& params() const { return params_.items(); }
   const std::vector<NodeId>& inputs() const { return inputs_; }
   const std::vector<NodeId>& outputs() const { return outputs_; }
   NodeId loss() const { return loss_; }  // -1: none
@@ -164,8 +165,8 @@ class Model {
   Desc whole_desc(NodeId id) const;  // of an input or a delivered output, of one sample
   const Node& node(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
   const Param& param(ParamId id) const { return params_[static_cast<size_t>(id)]; }
-  NodeId find_node(std::string_view name) const;    // -1: none
-  ParamId find_param(std::string_view name) const;  // -1: none
+  NodeId find_node(std::string_view name) const { return nodes_.find(name); }     // -1: none
+  ParamId find_param(std::string_view name) const { return params_.find(name); }  // -1: none
 
   // Whether every node accepts this number of samples, with the same shapes as for one. Ops of the
   // caller are called only here and in add_node.
@@ -187,8 +188,8 @@ class Model {
   void record_uses(NodeId node, int32_t shard);
   std::vector<Operand> operands(std::span<const NodeId> in, int64_t samples) const;
 
-  std::vector<Node> nodes_;
-  std::vector<Param> params_;
+  NamedList<Node> nodes_;
+  NamedList<Param> params_;
   std::vector<NodeId> inputs_, outputs_;
   std::vector<ModelAxis> axes_;
   std::vector<std::shared_ptr<const Op>> adopted_;

@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "text/byte_level.h"
 #include "text/pre_tokenizer.h"

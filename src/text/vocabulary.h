@@ -7,14 +7,10 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/hash.h"
 #include "base/result.h"
 
 namespace weft {
-
-struct TextHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-};
 
 class Vocabulary {
  public:
