@@ -22,6 +22,8 @@ OPTION_TYPES = {
 # The rule and the settings of weft_optimizer are one class in Python, and so on: these are not options of a call.
 OPTIONS = ["weft_optimizer", "weft_parameter_group", "weft_plan_config", "weft_profile_config", "weft_mesh_config", "weft_data_config",
            "weft_run_config", "weft_save_config", "weft_export_config"]
+# Fields that only the binding sets.
+NO_OPTIONS = {"inputs", "log_payload", "params"}
 # Results that Python shows as they are. weft_event and weft_failure are among them; errors are exceptions.
 HIDDEN_RESULTS = {"weft_error", "weft_desc", "weft_value", "weft_param", "weft_item", "weft_view", "weft_op_call"}
 
@@ -188,7 +190,7 @@ def options(api):
         out += ["", "", f"class {class_name(struct['name']).removesuffix('Config')}Options(TypedDict, total=False):"]
         out += comment(f"Options of {struct['name']}." + (f" {struct.get('doc')}" if struct.get("doc") else ""), 4)
         for field in struct["fields"]:
-            if hidden(field, struct) or field["type"]["kind"] == "function" or field["name"] == "log_payload":
+            if hidden(field, struct) or field["type"]["kind"] == "function" or field["name"] in NO_OPTIONS:
                 continue
             kind = value_type(field, struct, True)
             if field["type"]["kind"] == "pointer":
@@ -256,12 +258,21 @@ def conversions(api):
     return out + ["}"]
 
 
-def choices(api):
-    """Which options are members of an enumeration, so that they can be given by name."""
-    out = ["", "", "# Of each configuration: the options that are members of an enumeration.", "CHOICES: Dict[str, Dict[str, Any]] = {"]
+def option_class(field, struct):
+    """The enumeration of an option, or the name of the class of its value or of its elements."""
+    if field["type"]["kind"] == "enum":
+        return class_name(field["type"]["name"])
+    names = re.findall(r'"\w+"', value_type(field, struct, True))
+    return names[0] if names else "None"
+
+
+def option_classes(api):
+    """The options of each configuration, also of those whose options have no class."""
+    out = ["", "", "# Of each configuration: its options, with the enumeration or the name of the class that their values have, or None.",
+           "OPTIONS: Dict[str, Dict[str, Any]] = {"]
     for struct in api["structs"]:
-        rows = [f'"{f["name"]}": {class_name(f["type"]["name"])}' for f in struct["fields"] if f["type"]["kind"] == "enum"]
         if struct.get("init") or struct["name"] == "weft_parameter_group":
+            rows = [f'"{f["name"]}": {option_class(f, struct)}' for f in struct["fields"] if not hidden(f, struct) and f["name"] not in NO_OPTIONS]
             out.append(f'    "{struct["name"]}": {{{", ".join(rows)}}},')
     return out + ["}"]
 
@@ -272,7 +283,7 @@ def types(api):
     out = [HEADER, "import enum", "from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union", "",
            "if TYPE_CHECKING:", f"    from .optimizer import {optimizer}", "    from .plan import Cluster, Profile",
            "    from .tokenizer import Tokenizer"]
-    out += enumerations(api) + options(api) + results(api) + conversions(api) + choices(api)
+    out += enumerations(api) + options(api) + results(api) + conversions(api) + option_classes(api)
     return "\n".join(out) + "\n"
 
 

@@ -239,6 +239,46 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "float64, got|dtype"):
             model.input("z", (), "complex64")
 
+    def test_a_number_of_elements_is_no_option(self):
+        model = small_model()
+        x = weft.Model().input("x", (4,))
+        for option, call in (("n_speeds", lambda: model.plan(ranks=2, speeds=[1.0, 1.0], n_speeds=10**9)), ("size", lambda: model.plan(size=8)),
+                             ("n_frequencies", lambda: x.model.node("rope", x, heads=1, frequencies=[0.1, 0.1], n_frequencies=2 * 10**9)),
+                             ("inputs", lambda: x.model.node("relu", x, inputs={"x": 1})), ("log_payload", lambda: model.plan().run(log_payload=3))):
+            with self.assertRaisesRegex(TypeError, f"no option '{option}'; it has "):
+                call()
+
+    def test_objects_of_another_class(self):
+        model = small_model()
+        plan, profile = model.plan(ranks=2), weft.Profile(model, repeats=1)
+        run = plan.run()
+        mesh = weft.Mesh.listen()
+        other = weft.Mesh.join(mesh.join_endpoint)
+        cases = {
+            "argument 'plan': expected Plan, got Model": (lambda: weft.Run(model), lambda: weft.Prediction(model), lambda: other.serve(model)),
+            "argument 'mesh': expected Mesh, got Plan": (lambda: weft.Run(plan, plan),),
+            "argument 'mesh': expected Mesh, got bool": (lambda: weft.Run(plan, False),),
+            "argument 'ops': expected Model, got Plan": (lambda: other.serve(None, plan),),
+            "argument 'model': expected Model, got Plan": (lambda: weft.Plan(plan), lambda: weft.Profile(plan), lambda: weft.compare(plan),
+                                                           lambda: weft.Plan.load(plan, "file")),
+            "argument 'profile': expected Profile, got Plan": (lambda: run.profile(plan),),
+            "argument 'run': expected Run, got Model": (lambda: weft.Generator(model),),
+            "option 'profile': expected Profile, got Model": (lambda: model.plan(profile=model),),
+            "option 'profile': expected Profile, got bool": (lambda: model.plan(profile=True),),
+            "option 'cluster': expected Cluster, got Profile": (lambda: model.plan(cluster=profile),),
+            "option 'cluster': expected Cluster, got int": (lambda: model.plan(cluster=3),),
+            "option 'tokenizer': expected Tokenizer, got Model": (lambda: weft.Data(__file__, vocabulary=300, seq_len=8, tokenizer=model),),
+            "option 'optimizer': expected Optimizer, got str": (lambda: model.plan(optimizer="sgd"),),
+            "option 'groups': expected ParameterGroup, got str": (lambda: model.plan(groups=["a"]),),
+            "option 'axes': expected Mapping, got list": (lambda: model.plan(axes=[("data", 2)]),),
+        }
+        for text, calls in cases.items():
+            for call in calls:
+                with self.subTest(text), self.assertRaisesRegex(TypeError, text):
+                    call()
+        with self.assertRaises(TypeError):
+            weft.Model(3)   # which is no pointer
+
     def test_closed_objects(self):
         model = small_model()
         model.close()

@@ -1,15 +1,17 @@
 """What all classes use: calls that raise exceptions, objects of the library that are freed once, configurations and results."""
 import collections
+import collections.abc
 import contextlib
 import ctypes
 import operator
 import os
+import sys
 import threading
 import weakref
 from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Set, Union
 
 from . import _raw
-from ._types import CHOICES, CONVERSIONS
+from ._types import CONVERSIONS, OPTIONS
 from .errors import InvalidError, StateError, error_of
 
 SECOND = 1e9   # in nanoseconds, the unit of the C API
@@ -34,6 +36,14 @@ def new(function: Callable[..., int], *arguments: Any) -> int:
     check(function, *arguments, ctypes.byref(out))
     assert out.value is not None
     return out.value
+
+
+def expect(value: Any, kind: Any, argument: str = "") -> Any:
+    """The value, which must be an object of the class: the library would take any pointer. Config.set() adds the name of an option."""
+    if not isinstance(value, kind):
+        name = f"argument {argument!r}: " if argument else ""
+        raise TypeError(f"{name}expected {kind.__name__}, got {type(value).__name__}")
+    return value
 
 
 def encode(text: Any) -> Optional[bytes]:
@@ -138,7 +148,8 @@ class Object:
             raise ValueError(f"the {type(self).__name__} is closed")
         return handle
 
-    def _in_config(self, kind: Any) -> Handle:
+    def _in_config(self) -> Any:
+        """What a field of a configuration contains."""
         return self._ptr
 
     @property
@@ -188,30 +199,30 @@ class Config:
 
     def set(self, option: str, value: Any) -> None:
         field = option[:-len("_seconds")] + "_ns" if option.endswith("_seconds") else option
-        if field not in self.types:
-            names = ", ".join(_option(name) for name in self.types if _is_option(name, self.types))
+        options = OPTIONS[self.name]
+        if field not in options:
+            names = ", ".join(map(_option, options))
             raise TypeError(f"{self.name} has no option {option!r}; it has {names}")
         try:
-            converted = self.convert(option, self.types[field], value)
+            converted = self.convert(option, self.types[field], options[field], value)
             setattr(self.struct, field, converted)
         except TypeError as reason:
             raise TypeError(f"option {option!r}: {reason}") from None
         if isinstance(converted, int) and getattr(self.struct, field) != converted:
             raise OverflowError(f"option {option!r} is {value}, which is out of range")
 
-    def convert(self, option: str, kind: Any, value: Any) -> Any:
+    def convert(self, option: str, kind: Any, of: Any, value: Any) -> Any:
+        """`kind` is the type of the field, `of` the enumeration or the name of the class of the values."""
         if option.endswith("_seconds"):
             return round(value * SECOND)
-        if option in CHOICES[self.name]:
-            return choice(CHOICES[self.name][option], value)
-        if hasattr(value, "_in_config"):   # an optimizer, a profile, ...
-            made = value._in_config(kind)
-            self.keeps += [value, made]
-            return made._as_parameter_.value if isinstance(made, Handle) else made
+        if isinstance(of, type):
+            return choice(of, value)
         if kind is ctypes.c_char_p:
             return encode(value)
-        if hasattr(kind, "contents"):
-            return self.array(option, kind, value)
+        if "n_" + option in self.types and hasattr(kind, "contents"):
+            return self.array(option, kind, of, value)
+        if of:
+            return self.content(of, value)
         if hasattr(kind, "_length_"):
             if len(value) > kind._length_:
                 raise InvalidError(f"option {option!r} has {len(value)} elements, expected at most {kind._length_}")
@@ -219,25 +230,25 @@ class Config:
             return kind(*exact(kind._type_, value))
         return value if kind is ctypes.c_double else operator.index(value)
 
-    def array(self, option: str, kind: Any, value: Any) -> Any:
+    def content(self, of: str, value: Any) -> Any:
+        made = expect(value, getattr(sys.modules[__package__], of))._in_config()
+        self.keeps += [value, made]
+        return made._as_parameter_.value if isinstance(made, Handle) else made
+
+    def array(self, option: str, kind: Any, of: Any, value: Any) -> Any:
         element = kind._type_
-        if isinstance(value, Mapping):   # axes: name and size; options: key and value
+        if of:
+            items = [self.content(of, x) for x in value]
+        elif hasattr(element, "_fields_"):   # axes: name and size; options: key and value
             second = element._fields_[1][1]
-            items = [element(encode(key), encode(x) if second is ctypes.c_char_p else exact(second, [x])[0]) for key, x in value.items()]
-        elif hasattr(element, "_fields_"):
-            items = [x._in_config(element) for x in value]
+            pairs = expect(value, collections.abc.Mapping).items()
+            items = [element(encode(key), encode(x) if second is ctypes.c_char_p else exact(second, [x])[0]) for key, x in pairs]
         else:
             items = [encode(x) if element is ctypes.c_char_p else x for x in value]
         array = exact(element, items)
         self.keeps += [array, value]
-        if "n_" + option in self.types:
-            setattr(self.struct, "n_" + option, len(items))
+        setattr(self.struct, "n_" + option, len(items))
         return ctypes.cast(array, kind)
-
-
-def _is_option(field: str, fields: Mapping[str, Any]) -> bool:
-    """Whether an option sets the field, not the library or the option whose elements it counts."""
-    return field != "size" and not field.startswith("reserved") and not (field.startswith("n_") and field[2:] in fields)
 
 
 def _option(field: str) -> str:
@@ -247,14 +258,12 @@ def _option(field: str) -> str:
 def options_of(struct: Any) -> Dict[str, Any]:
     """The numbers and texts of a configuration struct, by the names of its options."""
     out = {}
-    names = dict(struct._fields_)
-    choices = CHOICES[type(struct).__name__]
-    for field in names:
+    for field, of in OPTIONS[type(struct).__name__].items():
         value = getattr(struct, field)
-        if not isinstance(value, (int, float, bytes)) or not _is_option(field, names):
+        if not isinstance(value, (int, float, bytes)):
             continue
-        if field in choices:
-            value = choices[field](value)
+        if of:
+            value = of(value)
         elif isinstance(value, bytes):
             value = value.decode()
         out[_option(field)] = value / SECOND if field.endswith("_ns") else value

@@ -776,22 +776,22 @@ CONVERSIONS: Dict[str, Tuple[Any, List[Tuple[str, Any]]]] = {
 }
 
 
-# Of each configuration: the options that are members of an enumeration.
-CHOICES: Dict[str, Dict[str, Any]] = {
-    "weft_node_config": {},
-    "weft_op": {},
-    "weft_decoder_config": {},
-    "weft_adapter_config": {},
-    "weft_profile_config": {},
-    "weft_optimizer": {"rule": Rule, "curve": RateCurve},
-    "weft_parameter_group": {},
-    "weft_plan_config": {"split": Split},
-    "weft_mesh_config": {},
-    "weft_data_config": {"long_samples": LongSamples},
-    "weft_chat_config": {},
-    "weft_tokenizer_config": {},
-    "weft_run_config": {"log_level": LogLevel},
-    "weft_sequence_config": {},
-    "weft_save_config": {},
-    "weft_export_config": {},
+# Of each configuration: its options, with the enumeration or the name of the class that their values have, or None.
+OPTIONS: Dict[str, Dict[str, Any]] = {
+    "weft_node_config": {"flags": None, "name": None, "op": None, "axis": None, "heads": None, "begin": None, "end": None, "factor": None, "dims": None, "axis_name": None, "coordinates": None, "frequencies": None, "cap": None, "momentum": None},
+    "weft_op": {"version": None, "name": None, "shape": None, "forward": None, "backward": None, "backward_params": None, "destroy": None, "backward_reads": None, "backward_params_reads": None},
+    "weft_decoder_config": {"flags": None, "sequences": None, "context": None},
+    "weft_adapter_config": {"rank": None, "alpha": None, "targets": None},
+    "weft_profile_config": {"micro_batch_size": None, "repeats": None, "threads": None, "precision": None, "f32_nodes": None},
+    "weft_optimizer": {"rule": Rule, "rate": None, "momentum": None, "beta1": None, "beta2": None, "eps": None, "weight_decay": None, "clip": None, "curve": RateCurve, "decay_all": None, "warmup": None, "total": None, "min_rate": None},
+    "weft_parameter_group": {"frozen": None, "pattern": None, "rate_factor": None, "weight_decay_factor": None},
+    "weft_plan_config": {"ranks": None, "micro_batches": None, "micro_batch_size": None, "short_size": None, "split": Split, "schedule": None, "cuts": None, "step_kinds": None, "seed": None, "optimizer": "Optimizer", "chunks": None, "group": None, "warm_up": None, "segment": None, "schedule_text": None, "recompute": None, "memory_limit": None, "split_type": None, "profile": "Profile", "speeds": None, "link_latency_ns": None, "link_bandwidth": None, "cluster": "Cluster", "vertical_sync": None, "gradient_groups": None, "tensor": None, "axes": None, "shard": None, "stage_replicas": None, "groups": "ParameterGroup", "precision": None, "f32_nodes": None},
+    "weft_mesh_config": {"flags": None, "endpoint": None, "listen": None, "rank": None, "join_timeout_ns": None, "peer_timeout_ns": None, "key": None, "allow": None},
+    "weft_data_config": {"end_token": None, "path": None, "eval_path": None, "eval_share": None, "vocabulary": None, "seq_len": None, "width": None, "tokenizer": "Tokenizer", "packed": None, "long_samples": LongSamples},
+    "weft_chat_config": {"add_generation_prompt": None, "local_time_ns": None, "refuse_specials": None},
+    "weft_tokenizer_config": {"vocabulary": None, "min_count": None, "specials": None},
+    "weft_run_config": {"threads": None, "flags": None, "log_level": LogLevel, "log": None, "weights_dir": None},
+    "weft_sequence_config": {"top_k": None, "temperature": None, "top_p": None, "min_p": None, "repetition_penalty": None, "seed": None, "number": None, "first": None, "limit": None, "stops": None},
+    "weft_save_config": {"directory": None, "model": None, "options": None, "flags": None, "tag": None},
+    "weft_export_config": {"merge": None, "dtype": None, "shard_bytes": None, "adapters": None},
 }

@@ -2,16 +2,14 @@
 import ctypes
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 from . import _raw
-from ._core import SECOND, CallLock, Config, Object, check, exact, new, result
+from ._core import SECOND, CallLock, Config, Object, check, exact, expect, new, result
 from ._types import Token
 from .errors import DataError, Error
 from .events import SLICE
-
-if TYPE_CHECKING:
-    from .run import Run
+from .run import Run
 
 FOREVER = float("inf")
 NONE = -1   # no token
@@ -23,8 +21,8 @@ class Generator(Object):
 
     _lock = CallLock()   # of the run
 
-    def __init__(self, run: "Run") -> None:
-        self._lock = run._lock
+    def __init__(self, run: Run) -> None:
+        self._lock = expect(run, Run, "run")._lock
         with self._lock:
             super().__init__(new(_raw.weft_generator_new, run._ptr), _raw.weft_generator_free, run, lock=self._lock)
             self._token = _raw.weft_token(ctypes.sizeof(_raw.weft_token), token=NONE)

@@ -11,17 +11,17 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from . import _raw
-from ._core import Config, Object, check, encode, new
+from ._core import Config, Object, check, encode, expect, new
 from ._types import MeshOptions, RunOptions
 from .errors import PeerError
 from .events import Service, run_config
+from .model import Model
+from .plan import Plan
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .model import Model
     from .ops import Op
-    from .plan import Plan
 
 
 class Mesh(Object):
@@ -56,17 +56,21 @@ class Mesh(Object):
         """Ends all present and future calls on the mesh in this process with CanceledError. Any thread may call it."""
         _raw.weft_mesh_cancel(self._ptr)
 
-    def serve(self, plan: "Optional[Plan]" = None, ops: "Optional[Model]" = None, **options: "Unpack[RunOptions]") -> None:
+    def serve(self, plan: Optional[Plan] = None, ops: Optional[Model] = None, **options: "Unpack[RunOptions]") -> None:
         """Joins, receives a rank, model and plan, and serves until the run ends. `ops`: a model whose ops are available here."""
         with self._join(plan, ops, options) as service:
             service.wait()
 
-    async def serve_async(self, plan: "Optional[Plan]" = None, ops: "Optional[Model]" = None, **options: "Unpack[RunOptions]") -> None:
+    async def serve_async(self, plan: Optional[Plan] = None, ops: Optional[Model] = None, **options: "Unpack[RunOptions]") -> None:
         """The same in a loop of asyncio."""
         with self._join(plan, ops, options) as service:
             await service.wait_async()
 
-    def _join(self, plan: "Optional[Plan]", ops: "Optional[Model]", options: Any) -> Service:
+    def _join(self, plan: Optional[Plan], ops: Optional[Model], options: Any) -> Service:
+        if plan is not None:
+            expect(plan, Plan, "plan")
+        if ops is not None:
+            expect(ops, Model, "ops")
         config = run_config(options)
         service = Service(_raw.weft_run_join, self._ptr, plan and plan._ptr, ops and ops._ptr, config.pointer,
                           keeps=(self, plan and plan._ops, ops and ops._ops, config))

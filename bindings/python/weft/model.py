@@ -45,9 +45,12 @@ class Model(Object):
     2410
     """
 
-    def __init__(self, _pointer: Optional[int] = None) -> None:
+    def __init__(self) -> None:
+        self._adopt(new(_raw.weft_model_new))
+
+    def _adopt(self, pointer: Any) -> None:
         self._ops: Dict[str, Registered] = {}
-        super().__init__(_pointer or new(_raw.weft_model_new), _raw.weft_model_free, self._ops)
+        super().__init__(pointer, _raw.weft_model_free, self._ops)
         self._counts: Dict[str, Any] = {}
         self.preset_info: Optional[PresetInfo] = None
 
@@ -74,7 +77,8 @@ class Model(Object):
         info = _raw.weft_preset_info(ctypes.sizeof(_raw.weft_preset_info))
         out = ctypes.c_void_p()
         check(function, *arguments, ctypes.byref(out), ctypes.byref(info))
-        model = cls(out.value)
+        model = cls.__new__(cls)
+        model._adopt(out)
         model.preset_info = result(info)
         return model
 
@@ -84,8 +88,9 @@ class Model(Object):
         ParameterGroup("*.lora_?.weight")]."""
         config = Config("weft_adapter_config", {"rank": rank, "alpha": alpha, "targets": targets or None})
         out = ctypes.c_void_p()
-        self._checked(_raw.weft_model_adapt, self._ptr, config.pointer, ctypes.byref(out))
-        model = type(self)(out.value)
+        self._checked(_raw.weft_model_adapt, config.pointer, ctypes.byref(out))
+        model = type(self).__new__(type(self))
+        model._adopt(out)
         model._ops.update(self._ops)
         model.preset_info = self.preset_info
         return model
@@ -126,7 +131,7 @@ class Model(Object):
         for field, value in fields.items():
             config.set(field, value)
         out = _raw.weft_value()
-        self._checked(_raw.weft_model_add_node, self._ptr, config.pointer, ctypes.byref(out))
+        self._checked(_raw.weft_model_add_node, config.pointer, ctypes.byref(out))
         return Value(self, out.id)
 
     def concat(self, values: Sequence[Value], axis: int = -1, name: Optional[str] = None) -> Value:
@@ -166,9 +171,9 @@ class Model(Object):
         return self.node(op.name or type(op).__name__, *inputs, params=params, name=name)
 
     def _checked(self, function: Any, *arguments: Any) -> int:
-        """Calls a function that may call the ops of the program."""
+        """Calls a function of the model that may call the ops of the program."""
         try:
-            return check(function, *arguments)
+            return check(function, self._ptr, *arguments)
         except CallbackError as error:
             raise error from cause_of(self._ops, error.status)
 

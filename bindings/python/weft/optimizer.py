@@ -23,7 +23,7 @@ class Optimizer:
         options = options_of(struct)
         return cls(options.pop("rate"), **options)
 
-    def _in_config(self, kind: Any) -> Any:
+    def _in_config(self) -> Any:
         return ctypes.pointer(self._config.struct)
 
     def __eq__(self, other: object) -> bool:
@@ -60,7 +60,7 @@ class ParameterGroup:
         options = options_of(struct)
         return cls(options.pop("pattern"), **options)
 
-    def _in_config(self, kind: Any) -> Any:
+    def _in_config(self) -> Any:
         return self._config.struct
 
     def __eq__(self, other: object) -> bool:

@@ -6,7 +6,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
 
 from . import _raw, timeline
-from ._core import Config, Object, check, encode, filled, listed, new, options_of, text_of
+from ._core import Config, Object, check, encode, expect, filled, listed, new, options_of, text_of
 from ._types import (Candidate, LinkPrediction, MemoryKind, NodeTimes, PlanInfo, PlanOptions, PredictFlags, PredictionInfo, ProfileOptions, RankPrediction,
                      RunOptions, ScheduleInfo, StepKinds, StepMode)
 from .model import Model
@@ -25,7 +25,7 @@ class Profile(Object):
 
     def __init__(self, model: Model, **options: "Unpack[ProfileOptions]") -> None:
         config = Config("weft_profile_config", options)
-        super().__init__(_checked_new(model, _raw.weft_profile_new, model._ptr, config.pointer), _raw.weft_profile_free)
+        super().__init__(_made(model, _raw.weft_profile_new, config.pointer), _raw.weft_profile_free)
 
     @classmethod
     def load(cls, path: Path) -> "Profile":
@@ -70,13 +70,13 @@ class Plan(Object):
 
     def __init__(self, model: Model, **options: "Unpack[PlanOptions]") -> None:
         config = Config("weft_plan_config", options)
-        self._adopt(model, _checked_new(model, _raw.weft_plan_new, model._ptr, config.pointer))
+        self._adopt(model, _made(model, _raw.weft_plan_new, config.pointer))
 
     @classmethod
     def load(cls, model: Model, path: Path) -> "Plan":
         """The plan of a file of save(), for the same model."""
         out = cls.__new__(cls)
-        out._adopt(model, _checked_new(model, _raw.weft_plan_load, model._ptr, encode(path)))
+        out._adopt(model, _made(model, _raw.weft_plan_load, encode(path)))
         return out
 
     def _adopt(self, model: Model, pointer: int) -> None:
@@ -183,9 +183,10 @@ class Plan(Object):
         return f"<Plan of {info.ranks} ranks, {info.stages} stages, schedule {info.schedule}, {info.micro_batches} micro-batches>"
 
 
-def _checked_new(model: Model, function: Any, *arguments: Any) -> int:
+def _made(model: Model, function: Any, *arguments: Any) -> int:
+    """What a function makes of a model."""
     out = ctypes.c_void_p()
-    model._checked(function, *arguments, ctypes.byref(out))
+    expect(model, Model, "model")._checked(function, *arguments, ctypes.byref(out))
     assert out.value is not None
     return out.value
 
@@ -194,7 +195,7 @@ class Prediction(Object):
     """A simulated step of a plan."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(new(_raw.weft_plan_simulate, plan._ptr, PredictFlags.TIMELINE), _raw.weft_prediction_free)
+        super().__init__(new(_raw.weft_plan_simulate, expect(plan, Plan, "plan")._ptr, PredictFlags.TIMELINE), _raw.weft_prediction_free)
         self.info: PredictionInfo = filled(_raw.weft_prediction_info, _raw.weft_prediction_describe, self._ptr)
         self._name = plan.info.schedule or ""
 
@@ -233,7 +234,7 @@ def _trace_of(save: Any) -> Dict[str, Any]:
 def compare(model: Model, **options: "Unpack[PlanOptions]") -> List[Candidate]:
     """Plans and simulates a step for each candidate that the options allow, for example with schedule "auto"."""
     config = Config("weft_plan_config", options)
-    with Object(_checked_new(model, _raw.weft_plan_compare, model._ptr, config.pointer), _raw.weft_comparison_free) as comparison:
+    with Object(_made(model, _raw.weft_plan_compare, config.pointer), _raw.weft_comparison_free) as comparison:
         return listed(_raw.weft_candidate, _raw.weft_comparison_row, comparison._ptr)
 
 

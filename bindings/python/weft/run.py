@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Deque, Dict, Ite
 import numpy as np
 
 from . import _raw, timeline
-from ._core import CallLock, Config, Object, check, choice, encode, result
+from ._core import CallLock, Config, Object, check, choice, encode, expect, result
 from ._types import Event, EventKind, Load, Part, RunOptions, SaveFlags, SaveOptions, StepMode
 from .arrays import Wrapped, as_array, dtype_code, tensor_view
 from .checkpoint import Checkpoint
@@ -74,6 +74,9 @@ class Run(Polled):
 
     def __init__(self, plan: Plan, mesh: Optional[Mesh] = None, processes: bool = False, wait: bool = True, **options: "Unpack[RunOptions]") -> None:
         """`wait=False` returns before the ranks of `mesh` have joined; events tell the progress, and steps are possible after STARTED."""
+        expect(plan, Plan, "plan")
+        if mesh is not None:
+            expect(mesh, Mesh, "mesh")
         config = run_config(options, NOWAIT)
         config.struct.threads = config.struct.threads or bool(plan._ops)   # Python raises KeyboardInterrupt in the main thread, at any place
         self._plan = plan
@@ -476,7 +479,7 @@ class Run(Polled):
     def profile(self, profile: Profile) -> Profile:
         """A profile with the times that the run has recorded since record(), in at least five training steps."""
         out = ctypes.c_void_p()
-        self._call(_raw.weft_run_profile, profile._ptr, ctypes.byref(out))
+        self._call(_raw.weft_run_profile, expect(profile, Profile, "profile")._ptr, ctypes.byref(out))
         return Profile._of(out)
 
     def trace(self) -> Dict[str, Any]:
