@@ -232,9 +232,7 @@ except ValueError as error:
     assert str(error) == "the Model is closed"
 """)
 
-    def test_a_checkpoint_is_used_by_one_thread_at_a_time(self):
-        self.passes(BEGIN + """
-import tempfile
+    OBSERVED = """
 from weft import _raw
 def in_another_thread(function):
     out = []
@@ -242,15 +240,104 @@ def in_another_thread(function):
     thread.start()
     thread.join()
     return out[0]
-def observed(function):
+def observed(name):
+    function = getattr(_raw, name)
     def call(*arguments):
-        assert not in_another_thread(lambda: checkpoint._lock.acquire(blocking=False))
-        seen.append(function)
+        assert not in_another_thread(lambda: used()._lock.acquire(blocking=False)), name
+        seen.add(name)
         return function(*arguments)
     return call
-names, seen = ("weft_checkpoint_digest", "weft_checkpoint_export_as", "weft_run_load", "weft_checkpoint_free"), []
-for name in names:
-    setattr(_raw, name, observed(getattr(_raw, name)))
+def observe(*names):
+    for name in names:
+        setattr(_raw, name, observed(name))
+seen = set()
+"""
+
+    def test_a_model_is_used_by_one_thread_at_a_time(self):
+        self.passes(BEGIN + self.OBSERVED + """
+import tempfile
+from test_ops import Square
+model = weft.Model()
+def used():
+    return model
+observe(*("weft_model_" + name for name in ("adapt", "add_axis", "add_input", "add_node", "add_op", "add_output", "add_param", "cut_input", "cut_output",
+                                            "cut_param", "describe", "parameters", "shape", "share_gradient")),
+        "weft_plan_compare", "weft_plan_load", "weft_plan_new", "weft_profile_new", "weft_run_join")
+x = model.apply(Square(), model.input("x", (4,))).linear(4, name="a")
+model.output(x)
+model.inputs, model.n_parameters, x.shape, model.adapt(targets=["a"])
+weft.Profile(model, repeats=1), weft.compare(model)
+with tempfile.TemporaryDirectory() as folder:
+    model.plan().save(folder + "/plan")
+    weft.Plan.load(model, folder + "/plan")
+mesh = weft.Mesh.listen()
+weft.Mesh.join(mesh.join_endpoint)._join(None, model, {}).close()
+model = weft.Model()
+model.axis("a", 2)
+w = model.parameter("w", (8, 4)).cut(1, "a").share_gradient()
+model.output(model.node("linear", model.input("x", (2, 8)).cut(1, "a", drop=True), params=[w]), cut=(1, "a"))
+assert len(seen) == 19, seen
+""")
+
+    def test_a_mesh_is_used_by_one_thread_at_a_time(self):
+        self.passes(BEGIN + self.OBSERVED + """
+mesh = weft.Mesh.listen()
+other = weft.Mesh.join(mesh.join_endpoint)
+uses = [other, mesh]
+def used():
+    return uses.pop(0)
+observe("weft_run_join", "weft_run_start")
+service = other._join(None, None, {})
+weft.Run(small_plan(), mesh).close()
+assert len(seen) == 2
+""")
+
+    def test_threads_may_build_one_model(self):
+        self.passes(BEGIN + """
+model = weft.Model()
+x = model.input("x", (8,))
+def add(k):
+    for i in range(500):
+        x.linear(8, name=f"{k}.{i}")
+        if i % 50 == 0:
+            model.parameters
+threads = [threading.Thread(target=add, args=(k,)) for k in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert {item.name for item in model.nodes} == {f"{k}.{i}" for k in range(4) for i in range(500)}
+""")
+
+    def test_an_op_cannot_use_its_model(self):
+        self.passes(BEGIN + """
+from test_ops import Square
+def refused(call):
+    try:
+        call()
+    except weft.CallbackError as error:
+        assert str(error.__cause__) == "a Model cannot be used in an op or a log function", error.__cause__
+    else:
+        raise AssertionError
+class Forward(Square):
+    def forward(self, call):
+        model.inputs
+class Shape(Square):
+    def shape(self, inputs, params):
+        model.input("z", (1,))
+model = weft.Model()
+refused(lambda: model.apply(Shape(), model.input("x", (1,))))
+model.output(model.apply(Forward(), model.input("y", (1,))))
+for threads in (1, 2):
+    refused(lambda: weft.Profile(model, threads=threads))
+""")
+
+    def test_a_checkpoint_is_used_by_one_thread_at_a_time(self):
+        self.passes(BEGIN + self.OBSERVED + """
+import tempfile
+def used():
+    return checkpoint
+observe("weft_checkpoint_digest", "weft_checkpoint_export_as", "weft_run_load", "weft_checkpoint_free")
 with tempfile.TemporaryDirectory() as folder, small_plan().run() as run:
     run.save(folder + "/out")
     checkpoint = weft.Checkpoint(folder + "/out")
@@ -258,7 +345,7 @@ with tempfile.TemporaryDirectory() as folder, small_plan().run() as run:
     checkpoint.export(folder + "/file.safetensors")
     run.load(checkpoint)
     checkpoint.close()
-assert len(seen) == len(names)
+assert len(seen) == 4
 """)
 
 

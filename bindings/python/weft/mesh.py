@@ -1,4 +1,5 @@
 """The processes of a run, and processes of this machine as ranks."""
+import contextlib
 import ctypes
 import functools
 import os
@@ -6,12 +7,13 @@ import pickle
 import runpy
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from . import _raw
-from ._core import Config, Object, check, encode, expect, new
+from ._core import CallLock, Config, Object, check, encode, expect, new
 from ._types import MeshOptions, RunOptions
 from .errors import PeerError
 from .events import Service, run_config
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class Mesh(Object):
-    """Rank 0 listens and starts the run; every other process joins and serves."""
+    """Rank 0 listens and starts the run; every other process joins and serves. Calls from several threads are made one after another; these
+    do not wait for the end of a run."""
+
+    _lock = CallLock()
 
     @classmethod
     def listen(cls, endpoint: Optional[str] = None, /, **options: "Unpack[MeshOptions]") -> "Mesh":
@@ -38,6 +43,7 @@ class Mesh(Object):
         return cls(_raw.weft_mesh_join, endpoint, options)
 
     def __init__(self, function: Any, endpoint: Optional[str], options: Any) -> None:
+        self._lock = threading.RLock()
         config = Config("weft_mesh_config", {"endpoint": endpoint, **options})
         super().__init__(new(function, config.pointer), _raw.weft_mesh_free)
         self._run: Optional[Callable[[], Optional[Object]]] = None   # a weak reference
@@ -72,9 +78,10 @@ class Mesh(Object):
         if ops is not None:
             expect(ops, Model, "ops")
         config = run_config(options)
-        service = Service(_raw.weft_run_join, self._ptr, plan and plan._ptr, ops and ops._ptr, config.pointer,
-                          keeps=(self, plan and plan._ops, ops and ops._ops, config))
-        self._run = weakref.ref(service)
+        with self._lock, ops._lock if ops else contextlib.nullcontext():
+            service = Service(_raw.weft_run_join, self._ptr, plan and plan._ptr, ops and ops._ptr, config.pointer,
+                              keeps=(self, plan and plan._ops, ops and ops._ops, config))
+            self._run = weakref.ref(service)
         return service
 
     def close(self) -> None:

@@ -2,10 +2,11 @@
 import ctypes
 import itertools
 import operator
+import threading
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _raw
-from ._core import Config, Object, check, choice, encode, new, result
+from ._core import CallLock, Config, Object, check, choice, encode, new, result
 from ._types import CutFlags, DType, Init, InputFlags, ItemKind, NodeFlags, PlanOptions, PresetInfo
 from .arrays import DTYPES, desc_of, dtype_code, shape_of
 from .errors import CallbackError
@@ -33,7 +34,8 @@ class Item(NamedTuple):
 
 
 class Model(Object):
-    """A graph of ops. Inputs, and the methods of values, add to it; the first plan ends that.
+    """A graph of ops. Inputs, and the methods of values, add to it; the first plan ends that. Calls from several threads are made one after
+    another.
 
     >>> model = Model()
     >>> x, y = model.input("x", (64,)), model.input("y", (), "int32")
@@ -45,10 +47,13 @@ class Model(Object):
     2410
     """
 
+    _lock = CallLock()
+
     def __init__(self) -> None:
         self._adopt(new(_raw.weft_model_new))
 
     def _adopt(self, pointer: Any) -> None:
+        self._lock = threading.RLock()
         self._ops: Dict[str, Registered] = {}
         super().__init__(pointer, _raw.weft_model_free, self._ops)
         self._counts: Dict[str, Any] = {}
@@ -88,7 +93,7 @@ class Model(Object):
         ParameterGroup("*.lora_?.weight")]."""
         config = Config("weft_adapter_config", {"rank": rank, "alpha": alpha, "targets": targets or None})
         out = ctypes.c_void_p()
-        self._checked(_raw.weft_model_adapt, config.pointer, ctypes.byref(out))
+        self._call(_raw.weft_model_adapt, config.pointer, ctypes.byref(out))
         model = type(self).__new__(type(self))
         model._adopt(out)
         model._ops.update(self._ops)
@@ -101,7 +106,7 @@ class Model(Object):
         """An input, float32 or int32. `shape` is that of one sample, without a dimension for the samples. A number is one dimension."""
         desc = desc_of((1, *_dims(shape)), dtype_code(dtype))
         out = _raw.weft_value()
-        check(_raw.weft_model_add_input, self._ptr, encode(name), ctypes.byref(desc), InputFlags.WANT_GRAD if want_grad else 0, ctypes.byref(out))
+        self._call(_raw.weft_model_add_input, encode(name), ctypes.byref(desc), InputFlags.WANT_GRAD if want_grad else 0, ctypes.byref(out))
         return Value(self, out.id)
 
     def parameter(self, name: str, shape: Union[int, Sequence[int]], init: Union[Init, str] = "zeros", value: float = 0.0) -> Parameter:
@@ -109,12 +114,12 @@ class Model(Object):
         dims = _dims(shape)
         desc = desc_of(dims, DType.F32)
         out = _raw.weft_param()
-        check(_raw.weft_model_add_param, self._ptr, encode(name), ctypes.byref(desc), choice(Init, init), value, ctypes.byref(out))
+        self._call(_raw.weft_model_add_param, encode(name), ctypes.byref(desc), choice(Init, init), value, ctypes.byref(out))
         return Parameter(self, out.id, name, dims)
 
     def output(self, value: Value, *, cut: Optional[Tuple[int, str]] = None, drop: bool = False) -> Value:
         """Makes a value an output of forward steps. `cut`: a dimension and the axis of the model over which it is cut."""
-        check(_raw.weft_model_add_output, self._ptr, self._value(value))
+        self._call(_raw.weft_model_add_output, self._value(value))
         if cut:
             self._cut("output", value.id, cut[0], cut[1], drop)
         return value
@@ -131,7 +136,7 @@ class Model(Object):
         for field, value in fields.items():
             config.set(field, value)
         out = _raw.weft_value()
-        self._checked(_raw.weft_model_add_node, config.pointer, ctypes.byref(out))
+        self._call(_raw.weft_model_add_node, config.pointer, ctypes.byref(out))
         return Value(self, out.id)
 
     def concat(self, values: Sequence[Value], axis: int = -1, name: Optional[str] = None) -> Value:
@@ -155,27 +160,30 @@ class Model(Object):
     def op(self, op: Op) -> None:
         """Makes an op of the program available under its name, for node() and for the processes of a run."""
         registered = Registered(op)
-        known = self._ops.setdefault(registered.name, registered)   # first: the library uses it even if KeyboardInterrupt follows the call
-        try:
-            registered.add_to(self._ptr)
-        except Exception:
-            if known is registered:
-                del self._ops[registered.name]
-            raise
+        with self._lock:
+            known = self._ops.setdefault(registered.name, registered)   # first: the library uses it even if KeyboardInterrupt follows the call
+            try:
+                registered.add_to(self._ptr)
+            except Exception:
+                if known is registered:
+                    del self._ops[registered.name]
+                raise
 
     def apply(self, op: Op, *inputs: Value, params: Sequence[Parameter] = (), name: Optional[str] = None) -> Value:
         """Adds a node with an op of the program."""
-        known = self._ops.get(op.name or type(op).__name__)
-        if known is None or known.op is not op:
-            self.op(op)
+        with self._lock:
+            known = self._ops.get(op.name or type(op).__name__)
+            if known is None or known.op is not op:
+                self.op(op)
         return self.node(op.name or type(op).__name__, *inputs, params=params, name=name)
 
-    def _checked(self, function: Any, *arguments: Any) -> int:
-        """Calls a function of the model that may call the ops of the program."""
-        try:
-            return check(function, self._ptr, *arguments)
-        except CallbackError as error:
-            raise error from cause_of(self._ops, error.status)
+    def _call(self, function: Any, *arguments: Any) -> int:
+        """Calls a function of the model, which may call the ops of the program."""
+        with self._lock:
+            try:
+                return check(function, self._ptr, *arguments)
+            except CallbackError as error:
+                raise error from cause_of(self._ops, error.status)
 
     def _name(self, name: Optional[str], op: str) -> str:
         return name or f"{op}_{next(self._counts.setdefault(op, itertools.count()))}"
@@ -205,33 +213,35 @@ class Model(Object):
 
     def axis(self, name: str, size: int) -> None:
         """Makes the model an SPMD program over an axis, as weft_model_add_axis(3) describes."""
-        check(_raw.weft_model_add_axis, self._ptr, encode(name), size)
+        self._call(_raw.weft_model_add_axis, encode(name), size)
 
     def _cut(self, what: str, id: int, dim: int, axis: str, drop: bool) -> None:
         operand = _raw.weft_param(id) if what == "param" else _raw.weft_value(id)
-        check(getattr(_raw, "weft_model_cut_" + what), self._ptr, operand, dim, encode(axis), CutFlags.DROP if drop else 0)
+        self._call(getattr(_raw, "weft_model_cut_" + what), operand, dim, encode(axis), CutFlags.DROP if drop else 0)
 
     def _share_gradient(self, parameter: Parameter) -> None:
-        check(_raw.weft_model_share_gradient, self._ptr, _raw.weft_param(parameter.id))
+        self._call(_raw.weft_model_share_gradient, _raw.weft_param(parameter.id))
 
     # Contents
 
     def _desc(self, value: Value, samples: int) -> Any:
         desc = _raw.weft_desc()
-        check(_raw.weft_model_shape, self._ptr, self._value(value), samples, ctypes.byref(desc))
+        self._call(_raw.weft_model_shape, self._value(value), samples, ctypes.byref(desc))
         return desc
 
     def _items(self, kind: ItemKind) -> List[Item]:
         out: List[Item] = []
-        item, pointer = _raw.weft_item(ctypes.sizeof(_raw.weft_item)), self._ptr
-        while _raw.weft_model_describe(pointer, kind, len(out), ctypes.byref(item)) == 0:
-            out.append(Item(
-                item.name.decode(),
-                item.op.decode() if item.op else None,
-                Value(self, item.value.id) if item.value.id else None,
-                shape_of(item.desc),
-                str(DTYPES[DType(item.desc.dtype)]),
-            ))
+        item = _raw.weft_item(ctypes.sizeof(_raw.weft_item))
+        with self._lock:   # also while the names are read, which belong to the model
+            pointer = self._ptr
+            while _raw.weft_model_describe(pointer, kind, len(out), ctypes.byref(item)) == 0:
+                out.append(Item(
+                    item.name.decode(),
+                    item.op.decode() if item.op else None,
+                    Value(self, item.value.id) if item.value.id else None,
+                    shape_of(item.desc),
+                    str(DTYPES[DType(item.desc.dtype)]),
+                ))
         return out
 
     @property
@@ -253,7 +263,8 @@ class Model(Object):
     @property
     def n_parameters(self) -> int:
         """The number of elements of all parameters."""
-        return int(_raw.weft_model_parameters(self._ptr))
+        with self._lock:
+            return int(_raw.weft_model_parameters(self._ptr))
 
     def plan(self, **options: "Unpack[PlanOptions]") -> "Plan":
         """Cuts the model into stages, makes a schedule, and lays out the memory; see PlanOptions."""

@@ -56,8 +56,8 @@ class Op:
     """An op of the program: a subclass defines forward(), backward() and, if it has parameters, backward_params().
 
     Each method must depend on its call only. shape() is called by the thread that adds a node or makes a plan; threads of the run call the other
-    methods, also several at the same time, and never the main thread. They cannot use runs, generators and
-    checkpoints: StateError. An exception ends the call or the run, with a CallbackError whose __cause__ it is.
+    methods, also several at the same time, and never the main thread. They cannot use models, runs, meshes,
+    generators and checkpoints: StateError. An exception ends the call or the run, with a CallbackError whose __cause__ it is.
 
     >>> class Square(Op):
     ...     def forward(self, call):
@@ -168,7 +168,7 @@ def cause_of(ops: Mapping[str, Any], status: int) -> Optional[BaseException]:
     """The exception of an op behind a status."""
     if status != StatusCode.EUSER:
         return None
-    for op in ops.values():
+    for op in list(ops.values()):   # another thread may add one
         failure, op.failure = op.failure, None
         if failure is not None:
             return failure   # type: ignore[no-any-return]

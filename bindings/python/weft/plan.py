@@ -186,7 +186,7 @@ class Plan(Object):
 def _made(model: Model, function: Any, *arguments: Any) -> int:
     """What a function makes of a model."""
     out = ctypes.c_void_p()
-    expect(model, Model, "model")._checked(function, *arguments, ctypes.byref(out))
+    expect(model, Model, "model")._call(function, *arguments, ctypes.byref(out))
     assert out.value is not None
     return out.value
 

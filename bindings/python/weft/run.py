@@ -67,7 +67,8 @@ class Run(Polled):
     model has ops of the program, so that ^C does not end an op.
 
     Calls from several threads are made one after another; submit(), poll() and close() do not wait for the end of a step. The option `log` is
-    a function that gets the level and the text of log lines. Ops and this function cannot use runs, generators and checkpoints: StateError.
+    a function that gets the level and the text of log lines. Ops and this function cannot use models, runs, meshes, generators and checkpoints:
+    StateError.
     """
 
     _calls = CallLock()
@@ -93,9 +94,11 @@ class Run(Polled):
         self._generator: Callable[[], Optional[Object]] = lambda: None   # a weak reference
         self.last_loss: Optional[float] = None   # of the last step with a loss that has finished
         try:
-            super().__init__(_raw.weft_run_start, plan._ptr, self._mesh and self._mesh._ptr, config.pointer, keeps=(plan._ops, self._mesh, config))
-            if self._mesh is not None:
-                self._mesh._run = weakref.ref(self)
+            with self._mesh._lock if self._mesh else contextlib.nullcontext():
+                super().__init__(_raw.weft_run_start, plan._ptr, self._mesh and self._mesh._ptr, config.pointer,
+                                 keeps=(plan._ops, self._mesh, config))
+                if self._mesh is not None:
+                    self._mesh._run = weakref.ref(self)
             while self._starting and (wait or self._mesh is None):
                 if self._take(SLICE, OTHERS, public) is None and self._ranks:
                     self._ranks.check_joining()
