@@ -207,6 +207,15 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "another model"):
             weft.Model().input("x", (4,)) + weft.Model().input("x", (4,))
 
+    def test_parameters_of_another_model(self):
+        x, w = weft.Model().input("x", (4,)), weft.Model().parameter("w", (4,))
+        x.model.parameter("w", (4,))
+        for call in (lambda: x * w, lambda: x.model.node("mul", x, params=[w])):
+            with self.assertRaisesRegex(ValueError, "the parameter belongs to another model"):
+                call()
+        with self.assertRaisesRegex(TypeError, "expected Parameter, got Value"):
+            x.model.node("mul", x, params=[x])
+
     def test_operands_that_are_no_values(self):
         with self.assertRaises(TypeError):
             weft.Model().input("x", (4,)) + "text"

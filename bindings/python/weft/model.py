@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _raw
-from ._core import CallLock, Config, Object, check, choice, encode, new, result
+from ._core import CallLock, Config, Object, check, choice, encode, expect, new, result
 from ._types import CutFlags, DType, Init, InputFlags, ItemKind, NodeFlags, PlanOptions, PresetInfo
 from .arrays import DTYPES, desc_of, dtype_code, shape_of
 from .errors import CallbackError
@@ -119,7 +119,7 @@ class Model(Object):
 
     def output(self, value: Value, *, cut: Optional[Tuple[int, str]] = None, drop: bool = False) -> Value:
         """Makes a value an output of forward steps. `cut`: a dimension and the axis of the model over which it is cut."""
-        self._call(_raw.weft_model_add_output, self._value(value))
+        self._call(_raw.weft_model_add_output, self._operand(value))
         if cut:
             self._cut("output", value.id, cut[0], cut[1], drop)
         return value
@@ -129,8 +129,8 @@ class Model(Object):
     def node(self, op: str, *inputs: Value, params: Sequence[Parameter] = (), name: Optional[str] = None, **fields: Any) -> Value:
         """Any op with its fields, as in weft_model_add_node(3). The methods of values are shorter."""
         config = Config("weft_node_config", {"op": op, "name": name})
-        values = (_raw.weft_value * len(inputs))(*(self._value(x) for x in inputs))
-        parameters = (_raw.weft_param * len(params))(*(_raw.weft_param(p.id) for p in params))
+        values = (_raw.weft_value * len(inputs))(*map(self._operand, inputs))
+        parameters = (_raw.weft_param * len(params))(*(self._operand(p, Parameter) for p in params))
         config.struct.inputs, config.struct.n_inputs = values, len(inputs)
         config.struct.params, config.struct.n_params = parameters, len(params)
         for field, value in fields.items():
@@ -202,12 +202,12 @@ class Model(Object):
             made.append(self.parameter(name + ".bias", (width,)))
         return name, made
 
-    def _value(self, value: Value) -> Any:
-        if not isinstance(value, Value):
-            raise TypeError(f"expected a Value of the model, got {type(value).__name__}")
-        if value.model is not self:
-            raise ValueError("the value belongs to another model")
-        return _raw.weft_value(value.id)
+    def _operand(self, operand: Any, kind: Any = Value) -> Any:
+        """A value or a parameter of the model, for C."""
+        expect(operand, kind)
+        if operand.model is not self:
+            raise ValueError(f"the {kind.__name__.lower()} belongs to another model")
+        return (_raw.weft_value if kind is Value else _raw.weft_param)(operand.id)
 
     # Programs over axes
 
@@ -226,7 +226,7 @@ class Model(Object):
 
     def _desc(self, value: Value, samples: int) -> Any:
         desc = _raw.weft_desc()
-        self._call(_raw.weft_model_shape, self._value(value), samples, ctypes.byref(desc))
+        self._call(_raw.weft_model_shape, self._operand(value), samples, ctypes.byref(desc))
         return desc
 
     def _items(self, kind: ItemKind) -> List[Item]:
