@@ -155,16 +155,22 @@ class Exceptions(ProcessTest):
                     self.assertIsInstance(caught.exception.__cause__, KeyError)
 
     def test_an_exception_without_text(self):
-        class Silent(Exception):
-            def __str__(self):
-                raise RuntimeError
-
         class Raises(Square):
             def forward(self, call):
                 raise Silent
 
-        with plan_with(Raises()).run() as run, self.assertRaisesRegex(weft.CallbackError, "Silent"):
-            run.train(*sine())
+        for failure in (RuntimeError, KeyboardInterrupt, SystemExit):
+            class Silent(Exception):
+                def __str__(self):
+                    raise failure
+
+                def __bool__(self):
+                    raise failure
+
+            with plan_with(Raises()).run() as run:
+                with self.subTest(failure), self.assertRaisesRegex(weft.CallbackError, "Silent") as caught:
+                    run.train(*sine())
+                self.assertIsInstance(caught.exception.__cause__, Silent)
 
     def test_a_text_with_a_nul_and_a_long_text(self):
         class Raises(Square):

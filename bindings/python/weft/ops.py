@@ -1,4 +1,5 @@
 """Ops of the program, in Python."""
+import contextlib
 import ctypes
 import threading
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
@@ -121,14 +122,8 @@ class Registered:
                 method(_raw.weft_op_call.from_address(address))
                 return 0
             except BaseException as failure:   # it must not pass the library
-                self.failure = self.failure or failure
-                try:
-                    text = f"{type(failure).__name__}: {failure}"
-                except Exception:   # of its __str__
-                    text = type(failure).__name__
-                # A NUL would end the text, and half a character would be shown as bytes.
-                shown = text.replace("\0", "\\x00").encode(errors="replace")[:500].decode(errors="ignore")
-                _raw.weft_op_call.from_address(address).err.contents.text = shown.encode()
+                with contextlib.suppress(BaseException):   # of its __str__
+                    self._note(failure, _raw.weft_op_call.from_address(address).err.contents)
                 return 1
             finally:
                 CALLBACKS.discard(thread)
@@ -136,6 +131,13 @@ class Registered:
         made = getattr(_raw, "weft_op_" + field)(function)
         self.functions.append(made)
         setattr(self.struct, field, ctypes.cast(made, ctypes.c_void_p).value)
+
+    def _note(self, failure: BaseException, error: Any) -> None:
+        if self.failure is None:
+            self.failure = failure
+        name = type(failure).__name__
+        error.text = _text(name)
+        error.text = _text(f"{name}: {failure}")
 
     def _operate(self, call: OpCall, method: str) -> None:
         try:
@@ -152,6 +154,11 @@ class Registered:
 
     def add_to(self, model: Any) -> None:
         check(_raw.weft_model_add_op, model, ctypes.byref(self.struct), None)
+
+
+def _text(text: str) -> bytes:
+    """A NUL would end the text, and half a character would be shown as bytes."""
+    return text.replace("\0", "\\x00").encode(errors="replace")[:500].decode(errors="ignore").encode()
 
 
 def _shape_of(desc: Any) -> Shape:
