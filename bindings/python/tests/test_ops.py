@@ -274,6 +274,34 @@ with plan_with(Fails()).run() as run:
         raise AssertionError
 """)
 
+    def test_a_callback_in_a_callback(self):
+        self.passes("""
+import ctypes, faulthandler, weft
+faulthandler.dump_traceback_later(60, exit=True)   # a call that waits for its own end
+from test_ops import Square, plan_with
+from weft import _raw
+from weft.events import _logging
+from weft.ops import Registered
+from support import sine
+class Inner(Square):
+    def shape(self, inputs, params):
+        return (1,)
+class Outer(Square):
+    def forward(self, call):
+        super().forward(call)
+        inner(ctypes.addressof(_raw.weft_op_call()))
+        log(int(weft.LogLevel.INFO), b"text", None)
+        run.digest()
+inner, log = Registered(Inner()).functions[0], _logging(lambda level, text: None)
+with plan_with(Outer()).run() as run:
+    try:
+        run.train(*sine())
+    except weft.CallbackError as error:
+        assert isinstance(error.__cause__, weft.StateError), error.__cause__
+    else:
+        raise AssertionError
+""")
+
     def test_an_op_that_exits(self):
         class Exits(Square):
             def forward(self, call):

@@ -33,11 +33,13 @@ def run_config(options: Mapping[str, Any], flags: int = 0) -> Config:
 def _logging(log: Callable[[LogLevel, str], None]) -> Callable[[int, bytes, Any], None]:
     def function(level: int, text: bytes, _: Any) -> None:
         thread = threading.get_ident()
+        outer = thread in CALLBACKS   # as for ops
         try:
             CALLBACKS.add(thread)   # before anything that could start the garbage collector
             log(LogLevel(level), text.decode(errors="replace"))
         finally:
-            CALLBACKS.discard(thread)
+            if not outer:
+                CALLBACKS.discard(thread)
 
     return function
 

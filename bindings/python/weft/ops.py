@@ -117,6 +117,7 @@ class Registered:
     def _set(self, field: str, method: Any) -> None:
         def function(address: int) -> int:
             thread = threading.get_ident()
+            outer = thread in CALLBACKS   # of a callback that has made the call of the library
             try:
                 CALLBACKS.add(thread)   # before anything that could start the garbage collector
                 method(_raw.weft_op_call.from_address(address))
@@ -126,7 +127,8 @@ class Registered:
                     self._note(failure, _raw.weft_op_call.from_address(address).err.contents)
                 return 1
             finally:
-                CALLBACKS.discard(thread)
+                if not outer:
+                    CALLBACKS.discard(thread)
 
         made = getattr(_raw, "weft_op_" + field)(function)
         self.functions.append(made)
