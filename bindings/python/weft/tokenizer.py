@@ -45,7 +45,7 @@ class Tokenizer(Object):
 
     def id(self, token: str) -> Optional[int]:
         """The id of a token as the file writes it."""
-        found = int(_raw.weft_tokenizer_id(self._ptr, token.encode()))
+        found = int(_raw.weft_tokenizer_id(self._ptr, encode(token.encode())))
         return found if found >= 0 else None
 
     def token(self, id: int) -> Optional[str]:
