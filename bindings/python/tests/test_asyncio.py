@@ -79,6 +79,56 @@ class Loop(unittest.TestCase):
         one, both = asyncio.run(main())
         self.assertGreater(both, 1.5 * one)   # a turn for each job of the cancelled step and of the next
 
+    def test_tasks_take_turns(self):
+        async def main(threads):
+            order = []
+            with small_plan().run(threads=threads) as run:
+                async def steps(name):
+                    for _ in range(20):
+                        await run.step_async(*sine())
+                        order.append(name)
+
+                await asyncio.gather(*map(steps, "abc"))
+            return "".join(order)
+
+        self.assertEqual(asyncio.run(main(0)), "abc" * 20)
+        self.assertEqual(sorted(asyncio.run(main(1))), sorted("abc" * 20))   # a step may end before another task begins
+
+    def test_other_calls_wait_for_the_step_of_a_task(self):
+        async def main(threads):
+            with small_plan().run(threads=threads) as run:
+                for call in (run.digest, lambda: run.train(*sine())):
+                    task = asyncio.create_task(run.step_async(*sine()))
+                    await asyncio.sleep(0)
+                    call()
+                    await task
+                return run.digest()
+
+        with small_plan().run() as run:
+            for _ in range(3):
+                run.train(*sine())
+            for threads in (0, 1):
+                self.assertEqual(asyncio.run(main(threads)), run.digest())
+
+    def test_tasks_of_two_loops_and_a_thread_share_a_run(self):
+        with small_plan().run(threads=1) as run:
+            made = []
+
+            async def steps():
+                for _ in range(20):
+                    made.append(await run.step_async(*sine()))
+
+            async def main():
+                await asyncio.gather(steps(), steps())
+
+            others = [threading.Thread(target=lambda: asyncio.run(main())) for _ in range(2)]
+            for other in others:
+                other.start()
+            made += [run.train(*sine()) for _ in range(20)]
+            for other in others:
+                other.join()
+        self.assertEqual(len(made), 100)
+
     def test_tasks_share_the_events(self):
         async def main():
             with small_plan().run(threads=1) as run:

@@ -206,7 +206,8 @@ class Threads(unittest.TestCase):
     def test_the_end_of_an_interrupted_step_keeps_the_events_of_others(self):
         x, y = sine()
         with small_plan().run() as run:
-            with run._owned(run._arrays((x, y), {}, weft.StepMode.EVAL), weft.StepMode.EVAL):   # a step of a call that is interrupted
+            with run._owned() as tag:   # a step of a call that is interrupted
+                self.assertTrue(run._begun(0, run._arrays((x, y), {}, weft.StepMode.EVAL), weft.StepMode.EVAL, tag))
                 run.submit(x, mode="forward", tag=7)
             with self.assertRaises(weft.StateError):   # it has waited for the end of the step that was left
                 run.digest()

@@ -38,9 +38,9 @@ def new(function: Callable[..., int], *arguments: Any) -> int:
     return out.value
 
 
-def expect(value: Any, kind: Any, argument: str = "") -> Any:
+def expect(value: Any, kind: Any, argument: str = "", optional: bool = False) -> Any:
     """The value, which must be an object of the class: the library would take any pointer. Config.set() adds the name of an option."""
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) and not (optional and value is None):
         name = f"argument {argument!r}: " if argument else ""
         raise TypeError(f"{name}expected {kind.__name__}, got {type(value).__name__}")
     return value

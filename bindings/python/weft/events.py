@@ -54,6 +54,7 @@ class Polled(Object):
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._watches: List[Tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._turns: Optional[Tuple[asyncio.AbstractEventLoop, asyncio.Lock]] = None   # of the loop that was the last to make a step
         out = ctypes.c_void_p()
         super().__init__(out, _raw.weft_run_free, keeps, lock=self._lock)
         try:
@@ -88,6 +89,13 @@ class Polled(Object):
                 if found is not None:
                     return found
                 await woken.wait()
+
+    def _turn(self) -> asyncio.Lock:
+        """What a task holds during a step, so that the tasks of a loop take turns."""
+        loop, turns = asyncio.get_running_loop(), self._turns
+        if turns is None or turns[0] is not loop:
+            turns = self._turns = (loop, asyncio.Lock())
+        return turns[1]
 
     @contextlib.contextmanager
     def _watch(self) -> Iterator[asyncio.Event]:

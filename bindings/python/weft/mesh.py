@@ -73,10 +73,8 @@ class Mesh(Object):
             await service.wait_async()
 
     def _join(self, plan: Optional[Plan], ops: Optional[Model], options: Any) -> Service:
-        if plan is not None:
-            expect(plan, Plan, "plan")
-        if ops is not None:
-            expect(ops, Model, "ops")
+        expect(plan, Plan, "plan", optional=True)
+        expect(ops, Model, "ops", optional=True)
         config = run_config(options)
         with self._lock, ops._lock if ops else contextlib.nullcontext():
             service = Service(_raw.weft_run_join, self._ptr, plan and plan._ptr, ops and ops._ptr, config.pointer,

@@ -76,8 +76,7 @@ class Run(Polled):
     def __init__(self, plan: Plan, mesh: Optional[Mesh] = None, processes: bool = False, wait: bool = True, **options: "Unpack[RunOptions]") -> None:
         """`wait=False` returns before the ranks of `mesh` have joined; events tell the progress, and steps are possible after STARTED."""
         expect(plan, Plan, "plan")
-        if mesh is not None:
-            expect(mesh, Mesh, "mesh")
+        expect(mesh, Mesh, "mesh", optional=True)
         config = run_config(options, NOWAIT)
         config.struct.threads = config.struct.threads or bool(plan._ops)   # Python raises KeyboardInterrupt in the main thread, at any place
         self._plan = plan
@@ -188,27 +187,34 @@ class Run(Polled):
 
     def _made(self, arrays: Sequence[Any], mode: StepMode, use: Callable[[Any], Tuple[bool, float]]) -> float:
         """Makes a step and calls `use` for each event. Returns the number of the last event, for which `use` also returns True."""
-        with self._calls:
-            self._settle()
-            with self._owned(arrays, mode) as tag:
-                while True:
-                    final, number = self._take(None, tag, use)
-                    if final:
-                        return number   # type: ignore[no-any-return]
+        with self._calls, self._owned() as tag:
+            while not self._begun(SLICE, arrays, mode, tag):
+                pass
+            while True:
+                final, number = self._take(None, tag, use)
+                if final:
+                    return number   # type: ignore[no-any-return]
 
     @contextlib.contextmanager
-    def _owned(self, arrays: Sequence[Any], mode: StepMode) -> Iterator[int]:
-        """A step of a call that waits for its end. If it does not, for example because of KeyboardInterrupt, the events are dropped later."""
-        if self._pending:
-            raise StateError(f"{len(self._pending)} steps and saves are not finished; take their events first")
+    def _owned(self) -> Iterator[int]:
+        """The tag of a step whose call waits for its end. If it does not, for example because of KeyboardInterrupt, the events are dropped later."""
         tag = next(self._tags)
         self._boxes[tag] = collections.deque()
         try:
-            self._own.add(tag)
-            self._queue(arrays, mode, tag)
             yield tag
         finally:
             del self._boxes[tag]
+
+    def _begun(self, wait: float, arrays: Sequence[Any], mode: StepMode, tag: int) -> bool:
+        """Queues the step, or returns False if that of another call is in progress."""
+        with self._lock:
+            if not self._settled(wait):
+                return False
+            if self._pending:
+                raise StateError(f"{len(self._pending)} steps and saves are not finished; take their events first")
+            self._own.add(tag)
+            self._queue(arrays, mode, tag)
+            return True
 
     def submit(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, tag: Optional[int] = None, **named: Any) -> int:
         """Queues a step and returns its tag. Its events follow: poll(), events() or `async for`. The inputs must not change until then."""
@@ -302,30 +308,23 @@ class Run(Polled):
                 yield event
 
     async def step_async(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, **named: Any) -> Event:
-        """Makes a step in a loop of asyncio, and returns its final event. Only between steps. A cancelled step goes on, as step() describes."""
+        """Makes a step in a loop of asyncio, and returns its final event. Waits for the steps of other tasks and threads before. A cancelled step
+        goes on, as step() describes."""
         mode = StepMode(choice(StepMode, mode))
         arrays = self._arrays(inputs, named, mode)
+        async with self._turn():
+            with self._owned() as tag:
+                await self._wait_async(lambda: self._begun(0, arrays, mode, tag) or None)
+                while True:
+                    event: Event = await self._wait_async(lambda: self._take(0, tag, public))
+                    if event.kind in FINAL:
+                        return event
 
-        def settled() -> Any:
-            if self._left():
-                self._look(0, NOBODY, public)
-            return None if self._left() else True
-
-        await self._wait_async(settled)
-        with self._owned(arrays, mode) as tag:
-            while True:
-                event: Event = await self._wait_async(lambda: self._take(0, tag, public))
-                if event.kind in FINAL:
-                    return event
-
-    def _left(self) -> bool:
-        """Whether there are steps whose caller was interrupted."""
-        return any(tag not in self._boxes for tag in list(self._own))
-
-    def _settle(self) -> None:
-        """Waits for the end of these steps."""
-        while self._left():
-            self._look(SLICE, NOBODY, public)
+    def _settled(self, wait: float) -> bool:
+        """Whether no step of a call is in progress, also none whose call was interrupted. Otherwise waits for an event."""
+        if self._own:
+            self._look(wait, NOBODY, public)
+        return not self._own
 
     def _take(self, timeout: Optional[float], tag: Optional[int], use: Callable[[Any], Any]) -> Any:
         """What `use` returns for the next event with this tag; None after `timeout` seconds or if nothing is in progress. `use` gets the struct of the
@@ -395,9 +394,11 @@ class Run(Polled):
     def _between(self) -> Iterator[None]:
         """The time of a call that is possible between steps only."""
         with self._calls:
-            self._settle()
-            with self._lock:
-                yield
+            while True:
+                with self._lock:
+                    if self._settled(SLICE):
+                        yield
+                        return
 
     def _call(self, function: Any, *arguments: Any) -> int:
         with self._between():
