@@ -72,7 +72,7 @@ func (m *memory) bytes(size uintptr) unsafe.Pointer {
 	return block
 }
 
-// str copies a string; "" becomes NULL.
+// str copies a string that may be absent; "" becomes NULL.
 func (m *memory) str(s string) *C.char {
 	if s == "" {
 		return nil
@@ -80,7 +80,7 @@ func (m *memory) str(s string) *C.char {
 	return m.text(s)
 }
 
-// text copies a string that may be empty. C would use only the part before a NUL.
+// text copies a string; an empty one stays empty. C would use only the part before a NUL.
 func (m *memory) text(s string) *C.char {
 	if at := strings.IndexByte(s, 0); at >= 0 {
 		m.refuse(&Error{Status: EINVAL, Text: fmt.Sprintf("the text %.60q contains a NUL byte, at %d", s, at)})

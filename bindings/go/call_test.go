@@ -132,6 +132,40 @@ func TestATextWithANULByteIsRefused(t *testing.T) {
 	}
 }
 
+func TestAnEmptyNameGetsTheErrorOfTheLibrary(t *testing.T) {
+	refused := func(expected string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), expected) {
+			t.Errorf("expected %q, got: %v", expected, err)
+		}
+	}
+	for expected, add := range map[string]func(model *weft.Model, x weft.Value){
+		"input name must have 1 to 200 bytes, has 0":     func(model *weft.Model, x weft.Value) { model.Input("", weft.F32, 1) },
+		"parameter name must have 1 to 200 bytes, has 0": func(model *weft.Model, x weft.Value) { model.Param("", weft.Constant(2), 1) },
+		"node name must have 1 to 200 bytes, has 0":      func(model *weft.Model, x weft.Value) { model.Linear("", x, 1) },
+		"op name must have 1 to 200 bytes, has 0":        func(model *weft.Model, x weft.Value) { model.AddOp(weft.Op{}) },
+		"axis name must have 1 to 200 bytes, has 0":      func(model *weft.Model, x weft.Value) { model.Axis("", 2) },
+		"op '' is not known":                             func(model *weft.Model, x weft.Value) { model.Unary("", x) },
+		"axis '' is not known":                           func(model *weft.Model, x weft.Value) { model.CutInput(x, 1, "", 0) },
+	} {
+		model := weft.NewModel()
+		defer model.Close()
+		add(model, model.Input("x", weft.F32, 4))
+		refused(expected, model.Err())
+	}
+	model, _ := sine(t)
+	_, err := weft.NewPlan(model, weft.PlanConfig{Ranks: 2, Cuts: []string{""}})
+	refused("cut '' is not the name of a node", err)
+	_, err = weft.NewPlan(model, weft.PlanConfig{Axes: []weft.Axis{{"", 2}}})
+	refused("axis '' is unknown", err)
+	_, err = weft.LoadPlan(model, "")
+	refused("'': cannot open", err)
+	_, _, err = weft.NewPreset("", 0, 1)
+	refused("model '' is not known", err)
+	_, err = model.Adapt(weft.AdapterConfig{Targets: []string{""}})
+	refused("target '' of the adapters", err)
+}
+
 func TestANumberThatDoesNotFitIsRefused(t *testing.T) {
 	refused := func(what string, err error) {
 		t.Helper()

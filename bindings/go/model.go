@@ -108,7 +108,7 @@ func (m *Model) InputWithGrad(name string, dtype DType, dims ...int) Value {
 func (m *Model) input(name string, dtype DType, dims []int, flags C.uint32_t) (out Value) {
 	desc := toDesc(Desc{dtype, append([]int{1}, dims...)})
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_input(model, own.str(name), &desc, flags, &out.id, err)
+		return C.weft_model_add_input(model, own.text(name), &desc, flags, &out.id, err)
 	})
 	return out
 }
@@ -132,7 +132,7 @@ func (m *Model) Param(name string, init Init, dims ...int) (out Param) {
 		init.kind = C.WEFT_INIT_ZEROS
 	}
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_param(model, own.str(name), &desc, init.kind, C.double(init.value), &out.id, err)
+		return C.weft_model_add_param(model, own.text(name), &desc, init.kind, C.double(init.value), &out.id, err)
 	})
 	return out
 }
@@ -231,7 +231,7 @@ type PresetInfo struct {
 // layers.
 func NewPreset(text string, seqLen, stages int) (*Model, PresetInfo, error) {
 	return preset(func(own *memory, model **C.weft_model, info *C.weft_preset_info, err *C.weft_error) C.weft_status {
-		return C.weft_model_preset(own.str(text), C.int64_t(seqLen), own.unsigned("stages", stages), model, info, err)
+		return C.weft_model_preset(own.text(text), C.int64_t(seqLen), own.unsigned("stages", stages), model, info, err)
 	})
 }
 
@@ -239,7 +239,7 @@ func NewPreset(text string, seqLen, stages int) (*Model, PresetInfo, error) {
 // another. It has a third input, "positions" (I32 [1, SeqLen]): that of each token in its sequence, from 0. Targets of padding are -1.
 func NewPacked(text string, seqLen, stages int) (*Model, PresetInfo, error) {
 	return preset(func(own *memory, model **C.weft_model, info *C.weft_preset_info, err *C.weft_error) C.weft_status {
-		return C.weft_model_packed(own.str(text), C.int64_t(seqLen), own.unsigned("stages", stages), model, info, err)
+		return C.weft_model_packed(own.text(text), C.int64_t(seqLen), own.unsigned("stages", stages), model, info, err)
 	})
 }
 
@@ -261,7 +261,7 @@ func NewDecoder(text string, config DecoderConfig) (*Model, PresetInfo, error) {
 		if config.Sequences != 0 {
 			c.sequences = C.int64_t(config.Sequences)
 		}
-		return C.weft_model_decoder(own.str(text), &c, model, info, err)
+		return C.weft_model_decoder(own.text(text), &c, model, info, err)
 	})
 }
 
@@ -285,7 +285,7 @@ func (m *Model) Adapt(config AdapterConfig) (*Model, error) {
 		if config.Alpha != 0 {
 			c.alpha = C.double(config.Alpha)
 		}
-		c.targets, c.n_targets = array(own, config.Targets, own.str), count(len(config.Targets))
+		c.targets, c.n_targets = array(own, config.Targets, own.text), count(len(config.Targets))
 		out.ops = m.ops
 		return C.weft_model_adapt(model, &c, &out.c, err)
 	})

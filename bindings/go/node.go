@@ -42,7 +42,7 @@ func (m *Model) Add(node Node) (out Value) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
 		var c C.weft_node_config
 		C.weft_node_config_init(&c, C.sizeof_weft_node_config)
-		c.flags, c.name, c.op, c.axis_name = C.uint32_t(node.Flags), own.str(node.Name), own.str(node.Op), own.str(node.AxisName)
+		c.flags, c.name, c.op, c.axis_name = C.uint32_t(node.Flags), own.str(node.Name), own.text(node.Op), own.str(node.AxisName)
 		c.inputs = array(own, node.Inputs, func(v Value) C.weft_value { return v.id })
 		c.params = array(own, node.Params, func(p Param) C.weft_param { return p.id })
 		c.coordinates = array(own, node.Coordinates, func(n int) C.int32_t { return own.signed("a coordinate", n) })
@@ -63,7 +63,7 @@ func (m *Model) Add(node Node) (out Value) {
 // layers. For narrow ones, about 1 / sqrt(in) trains faster: add the parameters and a node.
 func (m *Model) Linear(name string, x Value, outFeatures int) (out Value) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_linear(model, own.str(name), x.id, C.int64_t(outFeatures), &out.id, err)
+		return C.weft_model_add_linear(model, own.text(name), x.id, C.int64_t(outFeatures), &out.id, err)
 	})
 	return out
 }
@@ -71,7 +71,7 @@ func (m *Model) Linear(name string, x Value, outFeatures int) (out Value) {
 // Unary adds an op with one input and no settings: "relu", "gelu", "tanh", "softmax", ...
 func (m *Model) Unary(op string, x Value) (out Value) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_unary(model, nil, own.str(op), x.id, &out.id, err)
+		return C.weft_model_add_unary(model, nil, own.text(op), x.id, &out.id, err)
 	})
 	return out
 }
@@ -80,7 +80,7 @@ func (m *Model) Unary(op string, x Value) (out Value) {
 // target.
 func (m *Model) Binary(op string, a, b Value) (out Value) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_binary(model, nil, own.str(op), a.id, b.id, &out.id, err)
+		return C.weft_model_add_binary(model, nil, own.text(op), a.id, b.id, &out.id, err)
 	})
 	return out
 }
@@ -88,7 +88,7 @@ func (m *Model) Binary(op string, a, b Value) (out Value) {
 // LayerNorm adds layer normalization over the last dimension, with epsilon 1e-5 and new parameters: NAME.weight, 1, and NAME.bias, 0.
 func (m *Model) LayerNorm(name string, x Value) (out Value) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_layer_norm(model, own.str(name), x.id, &out.id, err)
+		return C.weft_model_add_layer_norm(model, own.text(name), x.id, &out.id, err)
 	})
 	return out
 }
@@ -97,7 +97,7 @@ func (m *Model) LayerNorm(name string, x Value) (out Value) {
 // NAME.running_var, 1, and NAME.bias and NAME.running_mean, 0.
 func (m *Model) BatchNorm(name string, x Value) (out Value) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_batch_norm(model, own.str(name), x.id, &out.id, err)
+		return C.weft_model_add_batch_norm(model, own.text(name), x.id, &out.id, err)
 	})
 	return out
 }
@@ -106,7 +106,7 @@ func (m *Model) BatchNorm(name string, x Value) (out Value) {
 // Positions.
 func (m *Model) Embedding(name string, ids Value, rows, width int, flags NodeFlags) (out Value) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_embedding(model, own.str(name), ids.id, C.int64_t(rows), C.int64_t(width), C.uint32_t(flags), &out.id, err)
+		return C.weft_model_add_embedding(model, own.text(name), ids.id, C.int64_t(rows), C.int64_t(width), C.uint32_t(flags), &out.id, err)
 	})
 	return out
 }
@@ -130,7 +130,7 @@ func (m *Model) Dropout(x Value, probability float64) (out Value) {
 // Axis makes the model an SPMD program, which every coordinate of the axis executes; weft_model_add_axis(3) describes it.
 func (m *Model) Axis(name string, size int) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_axis(model, own.str(name), own.unsigned("size", size), err)
+		return C.weft_model_add_axis(model, own.text(name), own.unsigned("size", size), err)
 	})
 }
 
@@ -144,21 +144,21 @@ const Drop CutFlags = C.WEFT_CUT_DROP
 // samples, which cannot be cut.
 func (m *Model) CutInput(input Value, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_input(model, input.id, own.unsigned("dim", dim), own.str(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_input(model, input.id, own.unsigned("dim", dim), own.text(axis), C.uint32_t(flags), err)
 	})
 }
 
 // CutParam cuts a dimension of a parameter, as CutInput.
 func (m *Model) CutParam(param Param, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_param(model, param.id, own.unsigned("dim", dim), own.str(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_param(model, param.id, own.unsigned("dim", dim), own.text(axis), C.uint32_t(flags), err)
 	})
 }
 
 // CutOutput cuts a dimension of an output, as CutInput.
 func (m *Model) CutOutput(output Value, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_output(model, output.id, own.unsigned("dim", dim), own.str(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_output(model, output.id, own.unsigned("dim", dim), own.text(axis), C.uint32_t(flags), err)
 	})
 }
 

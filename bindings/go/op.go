@@ -103,7 +103,7 @@ func (m *Model) AddOp(definition Op) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
 		var c C.weft_op
 		C.weft_op_init(&c, C.sizeof_weft_op)
-		c.name = own.str(definition.Name)
+		c.name = own.text(definition.Name)
 		own.setCount(&c.version, "version", definition.Version)
 		own.setCount(&c.backward_reads, "backward_reads", int(definition.BackwardReads))
 		own.setCount(&c.backward_params_reads, "backward_params_reads", int(definition.BackwardParamsReads))

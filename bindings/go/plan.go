@@ -46,7 +46,7 @@ func NewPlan(model *Model, config PlanConfig) (*Plan, error) {
 // LoadPlan makes the same plan for the same model from a file of Plan.Save.
 func LoadPlan(model *Model, path string) (*Plan, error) {
 	return model.plan(func(own *memory, m *C.weft_model, plan **C.weft_plan, err *C.weft_error) C.weft_status {
-		return C.weft_plan_load(m, own.str(path), plan, err)
+		return C.weft_plan_load(m, own.text(path), plan, err)
 	})
 }
 
@@ -84,7 +84,7 @@ func use[T any](p *Plan, function func(plan *C.weft_plan) T) T {
 // Save writes the inputs of the plan (first nodes of stages, schedule, sizes, settings) as JSON, and replaces the file at path.
 func (p *Plan) Save(path string) error {
 	return call(func(own *memory, err *C.weft_error) C.weft_status {
-		return C.weft_plan_save(p.borrow(own), own.str(path), err)
+		return C.weft_plan_save(p.borrow(own), own.text(path), err)
 	})
 }
 

@@ -162,10 +162,10 @@ func (p *PlanConfig) fill(c *C.weft_plan_config, own *memory) {
 	setText(&c.stage_replicas, own.str(p.StageReplicas))
 	setText(&c.precision, own.str(p.Precision))
 	setText(&c.f32_nodes, own.str(p.F32Nodes))
-	c.cuts, c.n_cuts = array(own, p.Cuts, own.str), count(len(p.Cuts))
+	c.cuts, c.n_cuts = array(own, p.Cuts, own.text), count(len(p.Cuts))
 	c.speeds, c.n_speeds = array(own, p.Speeds, func(x float64) C.double { return C.double(x) }), count(len(p.Speeds))
 	c.axes, c.n_axes = array(own, p.Axes, func(a Axis) C.weft_axis {
-		return C.weft_axis{name: own.str(a.Name), size: own.unsigned("size", a.Size)}
+		return C.weft_axis{name: own.text(a.Name), size: own.unsigned("size", a.Size)}
 	}), count(len(p.Axes))
 	c.groups = array(own, p.Groups, func(g ParameterGroup) C.weft_parameter_group { return g.toC(own) })
 	c.n_groups = count(len(p.Groups))
