@@ -11,11 +11,17 @@ import (
 	"sync"
 )
 
-// Value is a value inside a model. The zero value is none.
-type Value struct{ id C.weft_value }
+// Value is a value inside a model, which is the only one that accepts it. The zero value is none.
+type Value struct {
+	id    C.weft_value
+	model *Model
+}
 
-// Param is a parameter inside a model. The zero value is none.
-type Param struct{ id C.weft_param }
+// Param is a parameter inside a model, as Value.
+type Param struct {
+	id    C.weft_param
+	model *Model
+}
 
 // Model is a graph of ops over named parameters.
 //
@@ -72,6 +78,47 @@ func (m *Model) add(function func(own *memory, model *C.weft_model, err *C.weft_
 	}
 }
 
+// addValue is add for a call that makes a value.
+func (m *Model) addValue(function func(own *memory, model *C.weft_model, out *C.weft_value, err *C.weft_error) C.weft_status) Value {
+	var id C.weft_value
+	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		return function(own, model, &id, err)
+	})
+	return m.value(id)
+}
+
+func (m *Model) value(id C.weft_value) Value {
+	if id.id == 0 {
+		return Value{}
+	}
+	return Value{id, m}
+}
+
+func (m *Model) param(id C.weft_param) Param {
+	if id.id == 0 {
+		return Param{}
+	}
+	return Param{id, m}
+}
+
+// in returns the value for a call with the model.
+func (v Value) in(m *Model, own *memory) C.weft_value {
+	own.checkModel("value", v.model, m)
+	return v.id
+}
+
+func (p Param) in(m *Model, own *memory) C.weft_param {
+	own.checkModel("parameter", p.model, m)
+	return p.id
+}
+
+// checkModel refuses what belongs to another model. The library reports what belongs to none.
+func (m *memory) checkModel(what string, found, expected *Model) {
+	if found != nil && found != expected {
+		m.refuse(&Error{Status: EINVAL, Text: "the " + what + " belongs to another model"})
+	}
+}
+
 // call makes a call with the model that does not add to it.
 func (m *Model) call(function func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status) error {
 	m.mu.Lock()
@@ -105,12 +152,11 @@ func (m *Model) InputWithGrad(name string, dtype DType, dims ...int) Value {
 	return m.input(name, dtype, dims, C.WEFT_INPUT_WANT_GRAD)
 }
 
-func (m *Model) input(name string, dtype DType, dims []int, flags C.uint32_t) (out Value) {
+func (m *Model) input(name string, dtype DType, dims []int, flags C.uint32_t) Value {
 	desc := toDesc(Desc{dtype, append([]int{1}, dims...)})
-	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_input(model, own.text(name), &desc, flags, &out.id, err)
+	return m.addValue(func(own *memory, model *C.weft_model, out *C.weft_value, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_input(model, own.text(name), &desc, flags, out, err)
 	})
-	return out
 }
 
 // Init is the initial values of a parameter. The zero value is zeros.
@@ -126,21 +172,22 @@ func Constant(value float64) Init { return Init{C.WEFT_INIT_CONSTANT, value} }
 func Normal(deviation float64) Init { return Init{C.WEFT_INIT_NORMAL, deviation} }
 
 // Param adds a parameter, which is always F32.
-func (m *Model) Param(name string, init Init, dims ...int) (out Param) {
+func (m *Model) Param(name string, init Init, dims ...int) Param {
+	var id C.weft_param
 	desc := toDesc(Desc{F32, dims})
 	if init.kind == 0 {
 		init.kind = C.WEFT_INIT_ZEROS
 	}
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_param(model, own.text(name), &desc, init.kind, C.double(init.value), &out.id, err)
+		return C.weft_model_add_param(model, own.text(name), &desc, init.kind, C.double(init.value), &id, err)
 	})
-	return out
+	return m.param(id)
 }
 
 // Output makes a value an output: steps of Forward deliver it.
 func (m *Model) Output(value Value) {
-	m.add(func(_ *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_output(model, value.id, err)
+	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_output(model, value.in(m, own), err)
 	})
 }
 
@@ -154,8 +201,8 @@ func (m *Model) Parameters() int64 {
 // Shape returns the type and dimensions of a value for a number of samples.
 func (m *Model) Shape(value Value, samples int) (Desc, error) {
 	var desc C.weft_desc
-	err := m.call(func(_ *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_shape(model, value.id, C.int64_t(samples), &desc, err)
+	err := m.call(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		return C.weft_model_shape(model, value.in(m, own), C.int64_t(samples), &desc, err)
 	})
 	if err != nil {
 		return Desc{}, err
@@ -193,7 +240,7 @@ func (m *Model) items(kind ItemKind) []Item {
 	var out []Item
 	item := C.weft_item{size: C.sizeof_weft_item}
 	for C.weft_model_describe(m.c, C.weft_item_kind(kind), C.uint32_t(len(out)), &item) == 0 {
-		out = append(out, Item{C.GoString(item.name), C.GoString(item.op), Value{item.value}, Param{item.param}, fromDesc(&item.desc)})
+		out = append(out, Item{C.GoString(item.name), C.GoString(item.op), m.value(item.value), m.param(item.param), fromDesc(&item.desc)})
 	}
 	return out
 }

@@ -38,13 +38,13 @@ type Node struct {
 }
 
 // Add adds a node and infers its shape. An error names the node, the port and both shapes.
-func (m *Model) Add(node Node) (out Value) {
-	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+func (m *Model) Add(node Node) Value {
+	return m.addValue(func(own *memory, model *C.weft_model, out *C.weft_value, err *C.weft_error) C.weft_status {
 		var c C.weft_node_config
 		C.weft_node_config_init(&c, C.sizeof_weft_node_config)
 		c.flags, c.name, c.op, c.axis_name = C.uint32_t(node.Flags), own.str(node.Name), own.text(node.Op), own.str(node.AxisName)
-		c.inputs = array(own, node.Inputs, func(v Value) C.weft_value { return v.id })
-		c.params = array(own, node.Params, func(p Param) C.weft_param { return p.id })
+		c.inputs = array(own, node.Inputs, func(v Value) C.weft_value { return v.in(m, own) })
+		c.params = array(own, node.Params, func(p Param) C.weft_param { return p.in(m, own) })
 		c.coordinates = array(own, node.Coordinates, func(n int) C.int32_t { return own.signed("a coordinate", n) })
 		c.frequencies = array(own, node.Frequencies, func(f float32) C.float { return C.float(f) })
 		c.n_frequencies = count(len(node.Frequencies))
@@ -54,77 +54,68 @@ func (m *Model) Add(node Node) (out Value) {
 		for i := 0; i < len(node.Dims) && i < MaxDims; i++ {
 			c.dims[i] = C.int64_t(node.Dims[i])
 		}
-		return C.weft_model_add_node(model, &c, &out.id, err)
+		return C.weft_model_add_node(model, &c, out, err)
 	})
-	return out
 }
 
 // Linear adds y = x W + b with new parameters: NAME.weight, initialized from N(0, 0.02), and NAME.bias, zero. The deviation suits wide
 // layers. For narrow ones, about 1 / sqrt(in) trains faster: add the parameters and a node.
-func (m *Model) Linear(name string, x Value, outFeatures int) (out Value) {
-	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_linear(model, own.text(name), x.id, C.int64_t(outFeatures), &out.id, err)
+func (m *Model) Linear(name string, x Value, outFeatures int) Value {
+	return m.addValue(func(own *memory, model *C.weft_model, out *C.weft_value, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_linear(model, own.text(name), x.in(m, own), C.int64_t(outFeatures), out, err)
 	})
-	return out
 }
 
 // Unary adds an op with one input and no settings: "relu", "gelu", "tanh", "softmax", ...
-func (m *Model) Unary(op string, x Value) (out Value) {
-	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_unary(model, nil, own.text(op), x.id, &out.id, err)
+func (m *Model) Unary(op string, x Value) Value {
+	return m.addValue(func(own *memory, model *C.weft_model, out *C.weft_value, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_unary(model, nil, own.text(op), x.in(m, own), out, err)
 	})
-	return out
 }
 
 // Binary adds an op with two inputs and no settings: "add", "mul", ..., and losses: "mse", "softmax_cross_entropy" of a result and its
 // target.
-func (m *Model) Binary(op string, a, b Value) (out Value) {
-	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_binary(model, nil, own.text(op), a.id, b.id, &out.id, err)
+func (m *Model) Binary(op string, a, b Value) Value {
+	return m.addValue(func(own *memory, model *C.weft_model, out *C.weft_value, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_binary(model, nil, own.text(op), a.in(m, own), b.in(m, own), out, err)
 	})
-	return out
 }
 
 // LayerNorm adds layer normalization over the last dimension, with epsilon 1e-5 and new parameters: NAME.weight, 1, and NAME.bias, 0.
-func (m *Model) LayerNorm(name string, x Value) (out Value) {
-	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_layer_norm(model, own.text(name), x.id, &out.id, err)
+func (m *Model) LayerNorm(name string, x Value) Value {
+	return m.addValue(func(own *memory, model *C.weft_model, out *C.weft_value, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_layer_norm(model, own.text(name), x.in(m, own), out, err)
 	})
-	return out
 }
 
 // BatchNorm adds batch normalization of the last dimension, with epsilon 1e-5, momentum 0.1 and new parameters: NAME.weight and
 // NAME.running_var, 1, and NAME.bias and NAME.running_mean, 0.
-func (m *Model) BatchNorm(name string, x Value) (out Value) {
-	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_batch_norm(model, own.text(name), x.id, &out.id, err)
+func (m *Model) BatchNorm(name string, x Value) Value {
+	return m.addValue(func(own *memory, model *C.weft_model, out *C.weft_value, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_batch_norm(model, own.text(name), x.in(m, own), out, err)
 	})
-	return out
 }
 
 // Embedding adds the rows of a new parameter NAME.weight [rows, width], initialized from N(0, 0.02), which ids select. flags: 0 or
 // Positions.
-func (m *Model) Embedding(name string, ids Value, rows, width int, flags NodeFlags) (out Value) {
-	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_embedding(model, own.text(name), ids.id, C.int64_t(rows), C.int64_t(width), C.uint32_t(flags), &out.id, err)
+func (m *Model) Embedding(name string, ids Value, rows, width int, flags NodeFlags) Value {
+	return m.addValue(func(own *memory, model *C.weft_model, out *C.weft_value, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_embedding(model, own.text(name), ids.in(m, own), C.int64_t(rows), C.int64_t(width), C.uint32_t(flags), out, err)
 	})
-	return out
 }
 
 // Attention adds attention over queries, keys and values, which are side by side in the last dimension of qkv. flags: 0 or Causal.
-func (m *Model) Attention(qkv Value, heads int, flags NodeFlags) (out Value) {
-	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_attention(model, nil, qkv.id, own.signed("heads", heads), C.uint32_t(flags), &out.id, err)
+func (m *Model) Attention(qkv Value, heads int, flags NodeFlags) Value {
+	return m.addValue(func(own *memory, model *C.weft_model, out *C.weft_value, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_attention(model, nil, qkv.in(m, own), own.signed("heads", heads), C.uint32_t(flags), out, err)
 	})
-	return out
 }
 
 // Dropout adds dropout with this probability.
-func (m *Model) Dropout(x Value, probability float64) (out Value) {
-	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_add_dropout(model, nil, x.id, C.double(probability), &out.id, err)
+func (m *Model) Dropout(x Value, probability float64) Value {
+	return m.addValue(func(own *memory, model *C.weft_model, out *C.weft_value, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_dropout(model, nil, x.in(m, own), C.double(probability), out, err)
 	})
-	return out
 }
 
 // Axis makes the model an SPMD program, which every coordinate of the axis executes; weft_model_add_axis(3) describes it.
@@ -144,28 +135,28 @@ const Drop CutFlags = C.WEFT_CUT_DROP
 // samples, which cannot be cut.
 func (m *Model) CutInput(input Value, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_input(model, input.id, own.unsigned("dim", dim), own.text(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_input(model, input.in(m, own), own.unsigned("dim", dim), own.text(axis), C.uint32_t(flags), err)
 	})
 }
 
 // CutParam cuts a dimension of a parameter, as CutInput.
 func (m *Model) CutParam(param Param, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_param(model, param.id, own.unsigned("dim", dim), own.text(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_param(model, param.in(m, own), own.unsigned("dim", dim), own.text(axis), C.uint32_t(flags), err)
 	})
 }
 
 // CutOutput cuts a dimension of an output, as CutInput.
 func (m *Model) CutOutput(output Value, dim int, axis string, flags CutFlags) {
 	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_cut_output(model, output.id, own.unsigned("dim", dim), own.text(axis), C.uint32_t(flags), err)
+		return C.weft_model_cut_output(model, output.in(m, own), own.unsigned("dim", dim), own.text(axis), C.uint32_t(flags), err)
 	})
 }
 
 // ShareGradient adds the gradients of all nodes that use the parameter at one coordinate to one sum. Call it before a node uses the
 // parameter. It changes the order of additions and the digest.
 func (m *Model) ShareGradient(param Param) {
-	m.add(func(_ *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
-		return C.weft_model_share_gradient(model, param.id, err)
+	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		return C.weft_model_share_gradient(model, param.in(m, own), err)
 	})
 }

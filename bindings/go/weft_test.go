@@ -148,6 +148,43 @@ func TestForwardReturnsAllSamples(t *testing.T) {
 	}
 }
 
+func TestAValueOfAnotherModelIsRefused(t *testing.T) {
+	other := weft.NewModel()
+	defer other.Close()
+	value, param := other.Input("other", weft.F32, 4), other.Param("w", weft.Constant(1), 4)
+	for _, add := range []func(model *weft.Model, x weft.Value){
+		func(model *weft.Model, x weft.Value) { model.Output(value) },
+		func(model *weft.Model, x weft.Value) { model.Linear("linear", value, 1) },
+		func(model *weft.Model, x weft.Value) { model.Binary("add", x, value) },
+		func(model *weft.Model, x weft.Value) { model.CutInput(value, 1, "a", 0) },
+		func(model *weft.Model, x weft.Value) { model.ShareGradient(param) },
+		func(model *weft.Model, x weft.Value) { model.Add(weft.Node{Op: "add", Inputs: []weft.Value{x, value}}) },
+		func(model *weft.Model, x weft.Value) {
+			model.Add(weft.Node{Op: "mul", Inputs: []weft.Value{x}, Params: []weft.Param{param}})
+		},
+	} {
+		model := weft.NewModel()
+		defer model.Close()
+		x := model.Input("x", weft.F32, 4)
+		model.Param("w", weft.Constant(2), 4)
+		if found := model.Items(weft.InputItem)[0].Value; found != x {
+			t.Error("the value of an item is", found, "expected", x)
+		}
+		_, err := model.Shape(value, 1)
+		for _, err := range []error{err, func() error { add(model, x); return model.Err() }()} {
+			if !errors.Is(err, weft.EINVAL) || !strings.Contains(err.Error(), "belongs to another model") {
+				t.Error(err)
+			}
+		}
+	}
+	model := weft.NewModel()
+	defer model.Close()
+	model.Output(weft.Value{})
+	if err := model.Err(); !errors.Is(err, weft.EINVAL) {
+		t.Error("no value as an output:", err)
+	}
+}
+
 func TestFailuresAreErrorsWithStatusAndText(t *testing.T) {
 	model, batch := sine(t)
 	model.Add(weft.Node{Name: "late", Op: "no_such_op"})
