@@ -211,7 +211,10 @@ bool RankNode::idle() const { return !failed_ && router_.idle(); }
 bool RankNode::must_progress() const {
   if (failed_ || router_.idle()) return false;
   if (engine().activity().state == Activity::State::runs) return true;
-  return controller_ && !awaits_owner();
+  const bool peer_runs = std::any_of(links_.begin(), links_.end(), [](const auto& peer) {
+    return peer->link.peer_activity().state == Activity::State::runs;
+  });
+  return controller_ && !awaits_owner() && !peer_runs;
 }
 
 bool RankNode::awaits_owner() const { return controller_ && router_.controller()->awaits_owner(); }

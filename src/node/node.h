@@ -128,9 +128,9 @@ class RankNode final : private RankLinks {
   int32_t rank() const { return rank_; }
   // Not failed, and no step runs here; on rank 0: on any rank.
   bool idle() const;
-  // Whether time without progress is a fault: a job runs here; or no job does on rank 0, and the
-  // step waits for nothing from the owner. Another rank may wait as long as the rank that computes
-  // for it.
+  // Whether time without progress is a fault: a job runs here; or this is rank 0, no rank runs a
+  // job, and the step waits for nothing from the owner. A rank may wait as long as the rank that
+  // computes for it, which is the one to report if that takes too long.
   bool must_progress() const;
   bool awaits_owner() const;  // rank 0: see Controller::awaits_owner()
   bool has_failed() const { return failed_; }

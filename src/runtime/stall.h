@@ -1,6 +1,7 @@
 // Detects a rank that does not make progress: no finished action for 30 s, ten times the median
 // action or a hundred times the longest action on a fast processor, whichever is longest. So a long
-// kernel is not a stall, and a waiting rank stalls later than the rank for which it waits.
+// kernel is not a stall. A rank that waits for one that computes is not watched: see
+// RankNode::must_progress().
 #pragma once
 
 #include <algorithm>

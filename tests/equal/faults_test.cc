@@ -6,10 +6,12 @@
 
 #include <algorithm>
 
+#include "graph/presets.h"
 #include "support/cases.h"
 #include "support/random_plan.h"
 #include "support/sequential_reference.h"
 #include "support/sim_mesh.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -256,6 +258,29 @@ TEST(Faults, EveryRankNamesTheOneWhoseJobFailed) {
     for (int32_t r = 0; r < run.mesh->ranks(); ++r)
       EXPECT_EQ(run.mesh->node(r).origin(), origin) << run.text() << ", rank " << r;
   }
+}
+
+TEST(Faults, ARankThatWaitsForOneThatComputesHasNotStalled) {
+  PlanConfig config;
+  config.ranks = 2;
+  config.micro_batches = 1;
+  const auto plan = make_plan(make_preset("mlp:layers=4,width=8", {}).take().model, config).take();
+  test::SimMeshSettings settings;
+  settings.longest_job = 1'000'000;
+  test::SimMesh mesh(plan, settings);
+  mesh.start();
+  mesh.run(2000, [&] { return mesh.joined(); });
+  StepDescriptor step;
+  step.micro_batches = 1;
+  ASSERT_TRUE(mesh.begin(step).ok());
+  const auto state = [&](int32_t rank) { return mesh.node(rank).engine().activity().state; };
+  mesh.run(kNever, [&] {
+    return state(0) == Activity::State::waits && state(1) == Activity::State::runs;
+  });
+  mesh.run(mesh.now() + 1000);  // until a heartbeat says so
+  ASSERT_EQ(state(1), Activity::State::runs);
+  EXPECT_FALSE(mesh.node(0).must_progress());
+  EXPECT_TRUE(mesh.node(1).must_progress());
 }
 
 // Frames that are lost, repeated, reordered or flipped, connections that break: the same values, or
