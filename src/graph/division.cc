@@ -23,6 +23,7 @@ constexpr ShardRule kRules[] = {
     {"exp",                  0,          0,           {input, input},     {},                 input},
     {"gelu",                 0,          0,           {input, input},     {},                 input},
     {"log",                  0,          0,           {input, input},     {},                 input},
+    {"log_softmax",          0,          0,           {second, nothing},  {},                 input},
     {"mul",                  0,          0,           {input, input},     {},                 input},
     {"neg",                  0,          0,           {input, input},     {},                 input},
     {"relu",                 0,          0,           {input, input},     {},                 input},

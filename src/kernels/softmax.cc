@@ -56,6 +56,27 @@ void logs_of_bf16(const Bf16* x, int64_t rows, int64_t n, float* top, float* log
   logs(x, rows, n, top, log);
 }
 
+// x - top is exact near the maximum, however large that is.
+void log_softmax(const float* x, int64_t rows, int64_t n, float* out) {
+  for (int64_t r = 0; r < rows; ++r, x += n, out += n) {
+    float top = 0, log = 0;
+    logs(x, 1, n, &top, &log);
+    const FloatVec shift = constant(top), rest = constant(log);
+    map1(x, out, n,
+         [shift, rest](FloatVec v) HWY_ATTR { return hn::Sub(hn::Sub(v, shift), rest); });
+  }
+}
+
+// dx = dy - exp(y) (sum of dy)
+void log_softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, float* dx) {
+  for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
+    const FloatVec total = constant(
+        sum(n, [dy](int64_t i, int64_t count) HWY_ATTR { return load(dy + i, count); }));
+    map2(y, dy, dx, n,
+         [total](FloatVec v, FloatVec dv) HWY_ATTR { return hn::NegMulAdd(vexp(v), total, dv); });
+  }
+}
+
 void log_sum_exp_grad(const float* x, float top, float log, float factor, int64_t n, float* dx) {
   const FloatVec shift = constant(top);
   const FloatVec weight = hn::Mul(vexp(constant(-log)), constant(factor));
@@ -73,6 +94,8 @@ namespace weft::kernels {
 
 HWY_EXPORT(softmax);
 HWY_EXPORT(softmax_grad);
+HWY_EXPORT(log_softmax);
+HWY_EXPORT(log_softmax_grad);
 HWY_EXPORT(logs_of_floats);
 HWY_EXPORT(logs_of_bf16);
 HWY_EXPORT(log_sum_exp_grad);
@@ -82,6 +105,12 @@ void softmax(const float* x, int64_t rows, int64_t n, float* out) {
 }
 void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, float* dx) {
   HWY_DYNAMIC_DISPATCH(softmax_grad)(y, dy, rows, n, dx);
+}
+void log_softmax(const float* x, int64_t rows, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(log_softmax)(x, rows, n, out);
+}
+void log_softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, float* dx) {
+  HWY_DYNAMIC_DISPATCH(log_softmax_grad)(y, dy, rows, n, dx);
 }
 void log_sum_exp(const float* x, int64_t rows, int64_t n, float* top, float* log) {
   HWY_DYNAMIC_DISPATCH(logs_of_floats)(x, rows, n, top, log);

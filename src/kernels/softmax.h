@@ -1,5 +1,5 @@
-// Softmax, and the parts of cross entropy that use it, over rows of n floats. Serial; callers cut
-// rows into tiles.
+// Softmax, its log, and the parts of cross entropy that use them, over rows of n floats. Serial;
+// callers cut rows into tiles.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@ namespace weft::kernels {
 
 void softmax(const float* x, int64_t rows, int64_t n, float* out);
 void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, float* dx);
+void log_softmax(const float* x, int64_t rows, int64_t n, float* out);
+void log_softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, float* dx);
 
 // The log of the sum of exp(x[r, :]) in two parts, since one float would lose the log beside a
 // large maximum: top[r] is the maximum, log[r] the log of the sum of exp(x[r, :] - top[r]).

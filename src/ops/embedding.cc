@@ -7,6 +7,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/ranges.h"
 #include "ops/check.h"
+#include "ops/indices.h"
 
 namespace weft {
 
@@ -30,18 +31,14 @@ int64_t row_of(const Call& call, int64_t i) {
   return row < call.weights[0].desc.shape[0] ? std::max<int64_t>(row, -1) : -1;
 }
 
-Status check_indices(const Call& call) {
+IndexRange rows_of(const Attrs& attrs, const Desc& table) {
+  if (positions(attrs)) return {};
+  return {0, (attrs.section.whole ? attrs.section.whole : table.shape[0]) - 1};
+}
+
+Status check_rows(const Call& call) {
   if (positions(*call.attrs)) return {};
-  const View& indices = call.in[0];
-  const int64_t whole = call.attrs->section.whole;
-  const int64_t bound = whole ? whole : call.weights[0].desc.shape[0];
-  for (int64_t i = 0; i < indices.desc.elements(); ++i) {
-    const int64_t index = indices.i32()[i];
-    if (index < 0 || index >= bound)
-      return Status(Code::data, cat("index ", index, " at element ", i, " of ", indices.desc.text(),
-                                    " is outside the table's 0 to ", bound - 1));
-  }
-  return {};
+  return check_indices(call, 0, rows_of(*call.attrs, call.weights[0].desc));
 }
 
 class Embedding final : public Op {
@@ -74,6 +71,10 @@ class Embedding final : public Op {
     return inferred;
   }
 
+  IndexRange index_range(const Attrs& attrs, int, std::span<const Desc>,
+                         std::span<const Desc> weights) const override {
+    return rows_of(attrs, weights[0]);
+  }
   bool differentiable(int) const override { return false; }
   bool copies_weight() const override { return true; }
   bool adds_rows() const override { return true; }
@@ -88,7 +89,7 @@ class Embedding final : public Op {
   }
 
   Status forward(const Call& call) const override {
-    WEFT_TRY(check_indices(call));
+    WEFT_TRY(check_rows(call));
     const int64_t width = call.weights[0].desc.shape[1];
     for_ranges(*call.tiles, call.in[0].desc.elements(), tile_rows(width),
                [&](int64_t begin, int64_t end) {
@@ -108,7 +109,7 @@ class Embedding final : public Op {
 
   // Tiles take columns, so that each number of the table is added to in the order of the rows.
   Status weight_grad(const Call& call) const override {
-    WEFT_TRY(check_indices(call));
+    WEFT_TRY(check_rows(call));
     const int64_t width = call.acc.desc.shape[1], rows = call.in[0].desc.elements();
     for (int64_t i = 0; i < rows && call.rows; ++i)
       if (const int64_t row = row_of(call, i); row >= 0) call.rows->insert(row);

@@ -8,6 +8,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/ranges.h"
 #include "ops/check.h"
+#include "ops/indices.h"
 
 namespace weft {
 
@@ -24,14 +25,6 @@ struct Sizes {
         picks(indices.shape.last()),
         inner(x.shape.elements(indices.shape.rank, x.shape.rank)) {}
 };
-
-Status check_indices(const View& indices, int64_t axis) {
-  for (int64_t i = 0; i < indices.desc.elements(); ++i)
-    if (const int32_t index = indices.i32()[i]; index < 0 || index >= axis)
-      return Status(Code::data,
-                    cat("input 1: index ", i, " is ", index, ", expected 0 to ", axis - 1));
-  return {};
-}
 
 class Gather final : public Op {
  public:
@@ -55,6 +48,10 @@ class Gather final : public Op {
     return Inferred{.out = out, .stash = {}, .scratch = 0};
   }
 
+  IndexRange index_range(const Attrs&, int port, std::span<const Desc> in,
+                         std::span<const Desc>) const override {
+    return port == 1 ? IndexRange{0, Sizes(in[0], in[1]).axis - 1} : IndexRange();
+  }
   bool differentiable(int port) const override { return port == 0; }
   Uses uses_input(const Attrs&) const override {
     return {.in = 0b10, .out = false, .stash = false};
@@ -68,7 +65,7 @@ class Gather final : public Op {
 
   Status forward(const Call& call) const override {
     const Sizes s(call.in[0].desc, call.in[1].desc);
-    WEFT_TRY(check_indices(call.in[1], s.axis));
+    WEFT_TRY(check_indices(call, 1, {0, s.axis - 1}));
     for_ranges(*call.tiles, s.outer * s.picks, tile_rows(s.inner), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t from = i / s.picks * s.axis + call.in[1].i32()[i];
@@ -82,7 +79,7 @@ class Gather final : public Op {
   Status input_grad(const Call& call) const override {
     if (!call.din[0]) return {};
     const Sizes s(call.din[0].desc, call.in[1].desc);
-    WEFT_TRY(check_indices(call.in[1], s.axis));
+    WEFT_TRY(check_indices(call, 1, {0, s.axis - 1}));
     const int64_t strips = (s.inner + kColumns - 1) / kColumns;
     const int64_t work = (s.axis + s.picks) * std::min(s.inner, kColumns);
     for_ranges(*call.tiles, s.outer * strips, tile_rows(work), [&](int64_t begin, int64_t end) {

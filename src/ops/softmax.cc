@@ -1,4 +1,4 @@
-// softmax over the last axis. I reads only the output.
+// softmax and its log over the last axis. I reads only the output.
 #include "kernels/softmax.h"
 #include "kernels/ranges.h"
 #include "ops/check.h"
@@ -7,9 +7,18 @@ namespace weft {
 
 namespace {
 
-class Softmax final : public Op {
+struct RowFunction {
+  std::string_view name;
+  void (*forward)(const float* x, int64_t rows, int64_t n, float* out);
+  void (*grad)(const float* y, const float* dy, int64_t rows, int64_t n, float* dx);
+  bool keeps_f32;
+};
+
+class OverRows final : public Op {
  public:
-  std::string_view name() const override { return "softmax"; }
+  explicit OverRows(const RowFunction& function) : function_(function) {}
+  std::string_view name() const override { return function_.name; }
+  bool keeps_f32() const override { return function_.keeps_f32; }
 
   Result<Inferred> infer(const Attrs&, std::span<const Operand> in,
                          std::span<const Desc> weights) const override {
@@ -34,7 +43,7 @@ class Softmax final : public Op {
     const Shape& shape = call.out.desc.shape;
     const int64_t n = shape.last(), rows = shape.elements(0, shape.rank - 1);
     for_ranges(*call.tiles, rows, tile_rows(n), [&](int64_t begin, int64_t end) {
-      kernels::softmax(call.in[0].f32() + begin * n, end - begin, n, call.out.f32() + begin * n);
+      function_.forward(call.in[0].f32() + begin * n, end - begin, n, call.out.f32() + begin * n);
     });
     return {};
   }
@@ -45,17 +54,26 @@ class Softmax final : public Op {
     const int64_t n = shape.last(), rows = shape.elements(0, shape.rank - 1);
     for_ranges(*call.tiles, rows, tile_rows(n), [&](int64_t begin, int64_t end) {
       const int64_t at = begin * n;
-      kernels::softmax_grad(call.out.f32() + at, call.dout.f32() + at, end - begin, n,
-                            call.din[0].f32() + at);
+      function_.grad(call.out.f32() + at, call.dout.f32() + at, end - begin, n,
+                     call.din[0].f32() + at);
     });
     return {};
   }
+
+ private:
+  const RowFunction function_;
 };
 
 }  // namespace
 
 const Op& softmax_op() {
-  static const Softmax op;
+  static const OverRows op({"softmax", kernels::softmax, kernels::softmax_grad, false});
+  return op;
+}
+
+// Its results have a large range, and a loss adds them.
+const Op& log_softmax_op() {
+  static const OverRows op({"log_softmax", kernels::log_softmax, kernels::log_softmax_grad, true});
   return op;
 }
 

@@ -75,11 +75,14 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
     const std::string shorter = small ? cat(", or ", small, " more than 0 or a multiple") : "";
     const std::string shortest =
         small && !has_loss(mode) ? cat("; below ", full, " also a multiple of ", small) : "";
+    const std::string sizes = small == 0 && most == full
+                                  ? cat(full)
+                                  : cat("a multiple of ", full, shorter, ", from ",
+                                        small ? small : full, " to ", most, shortest);
     return Status(
         Code::invalid,
         cat("batch has ", batch.samples, " samples, a step of mode ", mode_name(mode),
-            mode == Mode::train && !update ? " without an update" : "", " takes a multiple of ",
-            full, shorter, ", from ", small ? small : full, " to ", most, shortest));
+            mode == Mode::train && !update ? " without an update" : "", " takes ", sizes));
   }
   StepDescriptor step;
   step.mode = mode;

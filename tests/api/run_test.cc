@@ -394,37 +394,6 @@ TEST_P(RunTest, PlainSgdHasNoState) {
                {"no exp_avg", "sgd"});
 }
 
-// A model of logits and their classes, one of each.
-Outcome train_on_one_target(int32_t target) {
-  const ModelPtr model = new_model();
-  const weft_value x = add_linear(model, "logits", add_input(model, "x", {1, 2}), 5);
-  const weft_desc label = desc({1}, WEFT_I32);
-  weft_value y = {};
-  Error err;
-  EXPECT_EQ(weft_model_add_input(model.get(), "class", &label, 0, &y, &err), WEFT_OK) << err.text;
-  add_node(model, "softmax_cross_entropy", {x, y}, "loss");
-  const TensorPtr data = noise({1, 2}), targets = zeros({1}, WEFT_I32);
-  *static_cast<int32_t*>(weft_tensor_data(targets.get())) = target;
-  const RunPtr run = start(model, plan_config(1, 1, 1));
-  if (target != -1) return step(run, {data.get(), targets.get()});
-  expect_error(submit(run, {data.get(), targets.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
-               {"'class'", "no target that counts"});
-  return {};
-}
-
-TEST(Targets, ALoneOneThatIsNoClassIsNamed) {
-  train_on_one_target(-1);
-  EXPECT_EQ(train_on_one_target(4).kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
-  for (const int32_t target : {-100, -2, 5}) {
-    const Outcome outcome = train_on_one_target(target);
-    EXPECT_EQ(outcome.status, WEFT_EDATA);
-    EXPECT_NE(outcome.text.find("target 0 is " + std::to_string(target) +
-                                ", expected 0 to 4, or -1 for a target that does not count"),
-              std::string::npos)
-        << outcome.text;
-  }
-}
-
 // With SGD a run's weights and momenta are all of it: copied to another run, both go on alike,
 // however that one is cut.
 TEST_P(RunTest, ARunCanBeCopied) {

@@ -294,6 +294,8 @@ def masked_attention(heads, has_mask):
 case("attention of other rows", "attention", masked_attention(2, False), [normal(2, 3, 8), normal(2, 7, 8), normal(2, 7, 8)], heads=2)
 case("attention mask", "attention", masked_attention(3, True),
      [normal(2, 4, 12), normal(2, 6, 12), normal(2, 6, 12), np.array([[1, 1, 1, 0, 0, 0], [0, 1, 0, 1, 1, 1]], np.int32)], heads=3)
+case("log softmax", "log_softmax", lambda x, _: jax.nn.log_softmax(x[0]), [3 * normal(4, 17)])
+case("log softmax far from 0", "log_softmax", lambda x, _: jax.nn.log_softmax(x[0]), [200 * normal(4, 5) + 500])
 
 path = pathlib.Path(__file__).with_name("op_values.json")
 lines = [json.dumps(row, separators=(",", ":")) for row in cases]

@@ -127,6 +127,12 @@ Values softmax(const RefCall& c) {
   return out;
 }
 
+Values log_softmax(const RefCall& c) {
+  Values out = softmax(c);
+  for (double& value : out) value = std::log(value);
+  return out;
+}
+
 Values softmax_cross_entropy(const RefCall& c) {
   const Values p = softmax(c);
   const int64_t n = c.in[0].shape.last();
@@ -469,6 +475,7 @@ RefForward find_reference(const std::string& op) {
       {"slice", slice},
       {"softcap", softcap},
       {"softmax", softmax},
+      {"log_softmax", log_softmax},
       {"softmax_cross_entropy", softmax_cross_entropy},
       {"softplus", unary<softplus>},
       {"sqrt", unary<std::sqrt>},
