@@ -73,16 +73,18 @@ std::string call_for(std::string_view op) {
   return "weft_model_add_node";
 }
 
-// A node without settings and parameters. If the op has some, an error names the call for them.
+// A node without settings and parameters. For an op that has some, an error names the call for
+// them: without its factor, for example, `scale` would return zeros.
 Status add_plain(weft_model* model, const char* name, const char* op,
                  std::span<const weft_value> inputs, weft_value* out) {
-  const weft_node_config config = node_config(name, op, inputs);
-  Status status = add_node(model, &config, out);
   const Op* known = op ? find_op(op) : nullptr;
   const bool plain = !known || known->is_loss() || (known->reads() & ~uint32_t{kTanh}) == 0;
-  if (status.ok() || status.code() != Code::invalid || plain) return status;
-  return Status(Code::invalid, cat(status.text(), "; ", call_for(op),
-                                   " adds the op with its settings and parameters"));
+  if (!plain)
+    return Status(Code::invalid,
+                  cat(name ? cat("node '", name, "'") : "a node", " (", op, "): ", call_for(op),
+                      " adds the op with its settings and parameters"));
+  const weft_node_config config = node_config(name, op, inputs);
+  return add_node(model, &config, out);
 }
 
 // With momentum, it has running moments as well.

@@ -91,11 +91,14 @@ TEST(Shortcuts, AnOpWithSettingsNamesTheCallThatAddsIt) {
   weft_value out = {};
   Error err;
   expect_error(weft_model_add_unary(m, "n", "linear", x, &out, &err), err, WEFT_EINVAL,
-               {"node 'n' (linear)", "; weft_model_add_linear adds the op with its settings"});
+               {"node 'n' (linear)", ": weft_model_add_linear adds the op with its settings"});
   expect_error(weft_model_add_unary(m, "n", "slice", x, &out, &err), err, WEFT_EINVAL,
-               {"node 'n' (slice)", "; weft_model_add_node adds the op with its settings"});
+               {"node 'n' (slice)", ": weft_model_add_node adds the op with its settings"});
   expect_error(weft_model_add_binary(m, "n", "gather", x, x, &out, &err), err, WEFT_EINVAL,
-               {"node 'n' (gather)", "; weft_model_add_node adds"});
+               {"node 'n' (gather)", ": weft_model_add_node adds"});
+  for (const char* op : {"scale", "dropout"})
+    expect_error(weft_model_add_unary(m, nullptr, op, x, &out, &err), err, WEFT_EINVAL,
+                 {"a node (", " adds the op with its settings"});
   for (const char* op : {"add", "mse", "no such op"}) {
     EXPECT_LT(weft_model_add_unary(m, "n", op, x, &out, &err), 0);
     EXPECT_EQ(std::strstr(err.text, " adds "), nullptr) << err.text;
