@@ -92,9 +92,12 @@ Outcome CheckpointDirectory::take(const weft_checkpoint_info* resumed) {
   return check_content(resumed);
 }
 
+// By its path or, if that has links, by where it really is.
 bool CheckpointDirectory::contains(const weft_checkpoint_info& checkpoint) const {
+  const fs::path path = fs::path(checkpoint.path) / "";
   std::error_code ignored;  // the directory may not exist yet
-  return fs::equivalent(fs::path(checkpoint.path) / "..", path_, ignored);
+  return fs::equivalent(path.parent_path().parent_path() / ".", path_, ignored) ||
+         fs::equivalent(path / "..", path_, ignored);
 }
 
 Outcome CheckpointDirectory::check_kind() const {

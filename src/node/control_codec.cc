@@ -1,5 +1,6 @@
 #include "node/control_codec.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/bytes.h"
@@ -94,7 +95,11 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
       step.denominators = read_numbers();
       break;
     }
-    case ControlKind::ready: control.squares = read_numbers(); break;
+    case ControlKind::ready:
+      control.squares = read_numbers();
+      sound = std::none_of(control.squares.begin(), control.squares.end(),
+                           [](double sum) { return sum < 0; });
+      break;
     case ControlKind::commit: control.scale = reader.number<double>(); break;
     case ControlKind::done: {
       RankTimes& times = control.times;

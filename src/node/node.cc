@@ -30,6 +30,7 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
       controller_(rank == 0),
       effects_(effects),
       process_(identity.process),
+      join_time_(2 * times.hello),
       peers_(peers_of(*plan_, rank)),
       router_(plan_, rank, *this, [this](int32_t peer) {
         return static_cast<int32_t>(std::lower_bound(peers_.begin(), peers_.end(), peer) -
@@ -68,6 +69,7 @@ RankNode::Peer* RankNode::find(int32_t rank) {
 
 void RankNode::start(LinkTime now) {
   for (auto& peer : links_) peer->link.start(now);
+  if (controller_) join_by_ = now + join_time_;
   if (!peers_.empty()) return;
   now_ = now;
   fault_ = joined_here();
@@ -105,7 +107,7 @@ void RankNode::sent(int32_t peer, uint64_t token, LinkTime now) {
 }
 
 LinkTime RankNode::next_tick() const {
-  LinkTime next = failed_ ? kNever : suspicion_.until;
+  LinkTime next = failed_ ? kNever : std::min(suspicion_.until, join_by_);
   for (const auto& peer : links_) next = std::min(next, peer->link.next_tick());
   return next;
 }
@@ -117,6 +119,7 @@ void RankNode::tick(LinkTime now) {
     peer->link.set_activity(engine().activity());
     peer->link.tick(now, *peer);
   }
+  if (!failed_ && now >= join_by_) fail_with(not_joined());
   drain(now);
   confirm_suspicion();
 }
@@ -226,7 +229,8 @@ bool RankNode::is_dead() const {
 
 std::string RankNode::describe(LinkTime now) const {
   if (failed_) return origin_text(origin_);
-  std::string text = cat("rank ", rank_, ": ", activity_text(engine().activity()));
+  std::string text = controller_ ? cat(router_.controller()->describe(), "; ") : "";
+  append(text, "rank ", rank_, ": ", activity_text(engine().activity()));
   for (const auto& peer : links_) {
     const Link& link = peer->link;
     if (controller_ && link.peer_activity().state != Activity::State::unknown)
@@ -314,8 +318,19 @@ Status RankNode::received_joined(int32_t from) {
   }
   if (++joined_ranks_ < plan_->config.ranks) return {};
   joined_ = true;
+  join_by_ = kNever;
   effects_.joined();
   return {};
+}
+
+Origin RankNode::not_joined() const {
+  const auto missing =
+      std::find_if(links_.begin(), links_.end(), [](const auto& peer) { return !peer->joined; });
+  return {.rank = (*missing)->rank,
+          .code = Code::timed_out,
+          .cause = Cause::late,
+          .limit_ms = join_time_,
+          .detail = "connect with the other ranks"};
 }
 
 // Adds the information of this rank about the rank that failed.

@@ -142,7 +142,8 @@ class RankNode final : private RankLinks {
   const StepDescriptor* find_step(EdgeKind kind, uint64_t sequence) const {
     return router_.find_step(kind, sequence);
   }
-  // What this rank does and, on rank 0, the last status of every other rank.
+  // What this rank does and, on rank 0, what the step waits for and the last status of every other
+  // rank.
   std::string describe(LinkTime now) const;
 
  private:
@@ -165,6 +166,7 @@ class RankNode final : private RankLinks {
   Status left();
   void copied_here(const MessageAt& at);
   Origin of_this(Code code, const std::string& detail, const Activity& during = {}) const;
+  Origin not_joined() const;
   void complete(Origin& origin);
   void fail_with(const Origin& origin);
   // --- arbitration.cc: which rank is lost if one rank reports the loss of another
@@ -193,7 +195,8 @@ class RankNode final : private RankLinks {
   const int32_t rank_;
   const bool controller_;  // rank 0
   RankNodeEffects& effects_;
-  const Process process_;  // this one
+  const Process process_;     // this one
+  const LinkTime join_time_;  // a rank says hello within half of it, and then has the others
   const std::vector<int32_t> peers_;
   std::vector<std::unique_ptr<Peer>> links_;  // in the order of peers_
   EffectRouter router_;
@@ -208,7 +211,8 @@ class RankNode final : private RankLinks {
   std::array<LinkTime, kStepsAtOnce> begun_at_ = {};
   uint64_t next_sequence_ = 0;  // of the next one
   int32_t open_links_ = 0, closed_links_ = 0;
-  int32_t joined_ranks_ = 0;  // rank 0: number of ranks that have joined
+  int32_t joined_ranks_ = 0;   // rank 0: number of ranks that have joined
+  LinkTime join_by_ = kNever;  // rank 0: all of them
   struct Suspicion {
     int32_t by = -1, of = -1;  // ranks; -1: none
     Origin origin;             // the failure to report if no frame contradicts it

@@ -289,7 +289,7 @@ Status Admission::choose_rank(Candidate& candidate, const JoinRequest& request) 
   const int32_t free = static_cast<int32_t>(
       std::find(candidate_of_rank_.begin() + 1, candidate_of_rank_.end(), nullptr) -
       candidate_of_rank_.begin());
-  const int32_t rank = request.wanted_rank < 0 ? free : request.wanted_rank;
+  const int32_t rank = request.wanted_rank == -1 ? free : request.wanted_rank;
   if (rank < 1 || rank >= ranks)
     return Status(Code::invalid,
                   cat("it asks to be rank ", rank, ", the run has the ranks 0 to ", ranks - 1));
@@ -300,6 +300,7 @@ Status Admission::choose_rank(Candidate& candidate, const JoinRequest& request) 
     assign_rank(*there, free, joined_[static_cast<size_t>(rank)]);
   }
   assign_rank(candidate, rank, request);
+  endpoints_.push_back(request.endpoint);
   return {};
 }
 

@@ -154,6 +154,7 @@ Mesh::~Mesh() {
   if (!thread_) return;
   (void)on_loop(loop(), [this] {
     cancel_.reset();
+    if (admission_ && part_ == Part::start) others_ = admission_->take_endpoints();
     admission_.reset();
   });
   // Objects that the admission retired are destroyed after this turn. Then the transport has no

@@ -75,7 +75,8 @@ class Mesh {
   // Loop thread: called, in addition to the admission, when the mesh stops, with the reason: it was
   // canceled, or the loop ran out of memory. Called at once if it has stopped already.
   void on_stop(std::function<void(const Status& why)> callback);
-  // The addresses of other ranks: files that killed ranks leave behind are removed at the end.
+  // The addresses of other ranks: files that killed ranks leave behind are removed at the end. Rank
+  // 0 knows them from the admission.
   void remember(const std::vector<std::string>& endpoints) { others_ = endpoints; }
 
  private:

@@ -161,7 +161,6 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       welcome.keys.push_back(request.key);
     }
     welcome.keys[0] = mesh_.own().public_key;
-    mesh_.remember(welcome.endpoints);
     mesh_.admission().admit_ranks(welcome.keys);
     mesh_.admission().take_members(0, identity,
                                    [this](int32_t rank, std::unique_ptr<PeerConnection>& connection,

@@ -20,11 +20,17 @@ int32_t most_joined(const Plan& plan) {
   return most;
 }
 
-// For any stage, forward and backward, as estimated by the ops.
+// For any stage, forward and backward, as estimated by the ops. An op of the program can take any
+// time, so its estimate is high.
 double longest_action(const Plan& plan) {
+  constexpr double kOpOfProgram = 6;  // seconds; the limit is 100 times this
   const double together = most_joined(plan);
   const ScheduleCosts costs = schedule_costs(*plan.model, plan.config, {}, plan.stage_of_node);
-  double longest = 0;
+  const auto& nodes = plan.model->nodes();
+  const bool any_of_program = std::any_of(nodes.begin(), nodes.end(), [](const Node& node) {
+    return !node.is_input() && node.op->of_caller();
+  });
+  double longest = any_of_program ? kOpOfProgram : 0;
   for (size_t s = 0; s < costs.forward.size(); ++s)
     longest = std::max(longest, costs.forward[s] + costs.input[s] + together * costs.weight[s]);
   return longest;

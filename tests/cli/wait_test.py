@@ -55,6 +55,11 @@ class Waiting(Case):
             for pid in ranks:
                 self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
 
+    def test_a_rank_that_is_killed_before_the_run_leaves_no_files(self):
+        process = self.start("joined as rank ", "train", TINY, *DRAWN, "--ranks", 3, "--external", 1, "--join-timeout", 600, "--verbose")
+        os.kill(children(process.pid)[0], signal.SIGKILL)
+        self.ends(4, "killed by signal 9", process)
+
     def test_interrupt_ends_a_worker_that_waits(self):
         port = free_port()
         for endpoint in (f"tcp://127.0.0.1:{port}?key={128 * '7'}", f"ipc://{self.path('none')}"):

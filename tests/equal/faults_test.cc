@@ -274,9 +274,8 @@ TEST(Faults, ARankThatWaitsForOneThatComputesHasNotStalled) {
   step.micro_batches = 1;
   ASSERT_TRUE(mesh.begin(step).ok());
   const auto state = [&](int32_t rank) { return mesh.node(rank).engine().activity().state; };
-  mesh.run(kNever, [&] {
-    return state(0) == Activity::State::waits && state(1) == Activity::State::runs;
-  });
+  mesh.run(kNever,
+           [&] { return state(0) == Activity::State::waits && state(1) == Activity::State::runs; });
   mesh.run(mesh.now() + 1000);  // until a heartbeat says so
   ASSERT_EQ(state(1), Activity::State::runs);
   EXPECT_FALSE(mesh.node(0).must_progress());

@@ -72,6 +72,14 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
   }
 }
 
+TEST(ControlCodec, RefusesSumsOfSquaresBelowZero) {
+  const std::array<double, 2> sums = {0, -1e-300};
+  std::vector<std::byte> bytes;
+  encode_control({.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = sums}, bytes);
+  std::vector<double> squares;
+  EXPECT_FALSE(decode_control(bytes, squares).ok());
+}
+
 TEST(ControlCodec, RefusesValuesThatCannotBe) {
   std::vector<double> squares;
   auto refused = [&](Control control, size_t at, int value) {

@@ -460,5 +460,16 @@ TEST(Suspect, WhileTheRanksMeetARankThatLeavesIsNotBlamedAtOnce) {
   EXPECT_TRUE(scene.failure().starts_with("rank 2 lost: connection closed")) << scene.failure();
 }
 
+TEST(Start, ARankThatNeverJoinsIsNamed) {
+  Scene scene(0, false);
+  for (const int32_t peer : {1, 2}) scene.connect(peer);
+  scene.say(1, kJoinedMessage);
+  const LinkTime limit = 2 * LinkTimes().hello;
+  scene.run_until(limit - 1);
+  EXPECT_EQ(scene.failure(), "");
+  scene.run_until(limit);
+  EXPECT_EQ(scene.failure(), "rank 2 (pid 0) did not connect with the other ranks within 20 s");
+}
+
 }  // namespace
 }  // namespace weft
