@@ -33,7 +33,7 @@
  * - A configuration with a size of 0 is refused by its name, so a zero-filled struct is an error. A longer struct than this version's is
  *   accepted if the bytes that this version lacks are 0.
  *
- * Values. No enumeration that the caller passes has a valid 0. Times are int64_t nanoseconds, and their names end in _ns.
+ * Values. In enumerations that the caller passes, 0 is not valid; weft_long_samples is an exception. Times are int64_t nanoseconds (_ns).
  *
  * Languages. The header requires C99, or C++11 if it is included from C++.
  */
@@ -134,8 +134,7 @@ typedef void (*weft_release_cb)(void *data, void *payload);
  * Makes a tensor around memory of the caller, without a copy. `data` is aligned to its elements. It must stay valid until `release` (may be
  * NULL) is called, and unchanged in steps that use it. No `release` if this fails. Owner: caller; drop with weft_tensor_unref. Thread: any.
  */
-WEFT_API weft_status weft_tensor_wrap(const weft_desc *desc, void *data, weft_release_cb release, void *payload, weft_tensor **out,
-                                      weft_error *err);
+WEFT_API weft_status weft_tensor_wrap(const weft_desc *desc, void *data, weft_release_cb release, void *payload, weft_tensor **out, weft_error *err);
 /** Makes a tensor with its own memory, filled with zeros. Owner: caller; drop with weft_tensor_unref. Thread: any. */
 WEFT_API weft_status weft_tensor_new(const weft_desc *desc, weft_tensor **out, weft_error *err);
 /** Adds a reference and returns its argument. Thread: any. */
@@ -226,12 +225,10 @@ WEFT_API weft_status weft_model_add_node(weft_model *model, const weft_node_conf
  * Adds y = x W + b with new parameters: NAME.weight [in, out], initialized from N(0, 0.02), and NAME.bias [out], zero. `in` is the last
  * dimension of x. The deviation suits wide layers; for narrow ones about 1 / sqrt(in) trains faster: add the parameters and a node. Thread: owner.
  */
-WEFT_API weft_status weft_model_add_linear(weft_model *model, const char *name, weft_value x, int64_t out_features, weft_value *out,
-                                           weft_error *err);
+WEFT_API weft_status weft_model_add_linear(weft_model *model, const char *name, weft_value x, int64_t out_features, weft_value *out, weft_error *err);
 
 /** Adds an op with one input and no settings: "relu", "gelu", "tanh", "softmax", ... `name` may be NULL. Thread: owner. */
-WEFT_API weft_status weft_model_add_unary(weft_model *model, const char *name, const char *op, weft_value x, weft_value *out,
-                                          weft_error *err);
+WEFT_API weft_status weft_model_add_unary(weft_model *model, const char *name, const char *op, weft_value x, weft_value *out, weft_error *err);
 /** Adds an op with two inputs and no settings: "add", ..., or a loss of a result and its target: "mse", ... `name` may be NULL. Thread: owner. */
 WEFT_API weft_status weft_model_add_binary(weft_model *model, const char *name, const char *op, weft_value a, weft_value b,
                                            weft_value *out, weft_error *err);
@@ -249,8 +246,7 @@ WEFT_API weft_status weft_model_add_embedding(weft_model *model, const char *nam
 WEFT_API weft_status weft_model_add_attention(weft_model *model, const char *name, weft_value qkv, int32_t heads, uint32_t flags,
                                               weft_value *out, weft_error *err);
 /** Adds dropout with this probability. `name` may be NULL. Thread: owner. */
-WEFT_API weft_status weft_model_add_dropout(weft_model *model, const char *name, weft_value x, double probability, weft_value *out,
-                                            weft_error *err);
+WEFT_API weft_status weft_model_add_dropout(weft_model *model, const char *name, weft_value x, double probability, weft_value *out, weft_error *err);
 
 /** Makes a value an output: steps of WEFT_FORWARD deliver it, and others if weft_plan_config.step_kinds says so. Thread: owner. */
 WEFT_API weft_status weft_model_add_output(weft_model *model, weft_value value, weft_error *err);
@@ -272,12 +268,9 @@ enum weft_cut_flags {
  * coordinate has the whole tensor. `dim` is a dimension of the whole tensor, which is submitted, read, written and delivered; later nodes
  * use the piece. Cut an input or parameter before a node uses it. Dimension 0 of inputs and outputs is never cut. Thread: owner.
  */
-WEFT_API weft_status weft_model_cut_input(weft_model *model, weft_value input, uint32_t dim, const char *axis, uint32_t flags,
-                                          weft_error *err);
-WEFT_API weft_status weft_model_cut_param(weft_model *model, weft_param param, uint32_t dim, const char *axis, uint32_t flags,
-                                          weft_error *err);
-WEFT_API weft_status weft_model_cut_output(weft_model *model, weft_value output, uint32_t dim, const char *axis, uint32_t flags,
-                                           weft_error *err);
+WEFT_API weft_status weft_model_cut_input(weft_model *model, weft_value input, uint32_t dim, const char *axis, uint32_t flags, weft_error *err);
+WEFT_API weft_status weft_model_cut_param(weft_model *model, weft_param param, uint32_t dim, const char *axis, uint32_t flags, weft_error *err);
+WEFT_API weft_status weft_model_cut_output(weft_model *model, weft_value output, uint32_t dim, const char *axis, uint32_t flags, weft_error *err);
 
 /** All nodes that use the parameter at one coordinate add their gradients to one sum. Otherwise each node has a sum of its own, and a
  * loop that is unrolled needs memory for as many. It changes the order of additions and the digest. A plan is refused if it has these
@@ -391,8 +384,7 @@ typedef struct weft_preset_info {
  * their defaults. `seq_len` is the number of tokens per sample; 0 is the whole context. An mlp without a number of layers has at least
  * `stages` layers. The model cannot be changed. `info` may be NULL. Owner: caller; free with weft_model_free. Thread: any.
  */
-WEFT_API weft_status weft_model_preset(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info,
-                                       weft_error *err);
+WEFT_API weft_status weft_model_preset(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info, weft_error *err);
 
 /**
  * Makes a preset with tokens for packed samples: a model with the same parameters in which a sample has several sequences, one after another.
@@ -400,8 +392,7 @@ WEFT_API weft_status weft_model_preset(const char *text, int64_t seq_len, uint32
  * so that the loss and the gradients are those of the sequences as samples. Targets of padding are -1. The other parameters are those of
  * weft_model_preset. Owner: caller; free with weft_model_free. Thread: any.
  */
-WEFT_API weft_status weft_model_packed(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info,
-                                       weft_error *err);
+WEFT_API weft_status weft_model_packed(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info, weft_error *err);
 
 /** The cache of a decoder. */
 typedef struct weft_decoder_config {
@@ -916,8 +907,7 @@ WEFT_API void weft_data_free(weft_data *data);
  * j); its target is the same window one token later. The windows of NAME.jsonl take turns, in a new order that is drawn from the seed each
  * time all have been used, if every step has as many samples. Thread: any.
  */
-WEFT_API weft_status weft_data_sample(const weft_data *data, uint64_t seed, uint64_t step, weft_tensor *x, weft_tensor *target,
-                                      weft_error *err);
+WEFT_API weft_status weft_data_sample(const weft_data *data, uint64_t seed, uint64_t step, weft_tensor *x, weft_tensor *target, weft_error *err);
 /** Fills the third input of weft_model_packed, i32[samples, seq_len], as weft_data_sample does: each token's place in its sequence. Thread: any. */
 WEFT_API weft_status weft_data_positions(const weft_data *data, uint64_t seed, uint64_t step, weft_tensor *positions, weft_error *err);
 /** The number of windows of an epoch: those of NAME.jsonl, or adjacent ones of a file of tokens. 0: there is no file. Thread: any. */
@@ -1037,8 +1027,7 @@ WEFT_API void weft_tokenizer_config_init(weft_tokenizer_config *config, size_t s
  * Trains a byte-level BPE, as GPT-2 has, on `n_text` bytes of UTF-8, and writes tokenizer.json to `path`. The result is that of the
  * `tokenizers` library for the same text as one string. `config` may be NULL. Thread: any.
  */
-WEFT_API weft_status weft_tokenizer_train(const char *text, size_t n_text, const weft_tokenizer_config *config, const char *path,
-                                          weft_error *err);
+WEFT_API weft_status weft_tokenizer_train(const char *text, size_t n_text, const weft_tokenizer_config *config, const char *path, weft_error *err);
 
 /* ---- run ---------------------------------------------------------------------------------------------------------------------- */
 
@@ -1084,8 +1073,7 @@ WEFT_API void weft_run_config_init(weft_run_config *config, size_t size);
  * With WEFT_RUN_NOWAIT the call returns at once, and weft_run_poll delivers WEFT_EVENT_JOINED, _LEFT and _REFUSED, and then either
  * WEFT_EVENT_STARTED or WEFT_EVENT_FAILED. Other calls on the run return WEFT_ESTATE until then. Without mesh and threads, it starts at once.
  */
-WEFT_API weft_status weft_run_start(const weft_plan *plan, weft_mesh *mesh, const weft_run_config *config, weft_run **out,
-                                    weft_error *err);
+WEFT_API weft_status weft_run_start(const weft_plan *plan, weft_mesh *mesh, const weft_run_config *config, weft_run **out, weft_error *err);
 /** Ends the run on every rank, also during the start, and discards unfinished steps. May wait for a running job. NULL is a no-op. Thread: owner. */
 WEFT_API void weft_run_free(weft_run *run);
 /**
@@ -1094,8 +1082,7 @@ WEFT_API void weft_run_free(weft_run *run);
  * the plan itself; if it differs from that of rank 0, WEFT_EPEER names the section. NULL: the plan is received. `ops`: a model whose user
  * ops are available here; may be NULL. `config` may be NULL. Thread: owner of the mesh.
  */
-WEFT_API weft_status weft_run_serve(weft_mesh *mesh, const weft_plan *plan, const weft_model *ops, const weft_run_config *config,
-                                    weft_error *err);
+WEFT_API weft_status weft_run_serve(weft_mesh *mesh, const weft_plan *plan, const weft_model *ops, const weft_run_config *config, weft_error *err);
 /**
  * weft_run_serve that returns at once. weft_run_poll delivers WEFT_EVENT_JOINED with the rank of this process, WEFT_EVENT_STARTED, and
  * finally WEFT_EVENT_ENDED or WEFT_EVENT_FAILED. Only weft_run_poll, weft_run_fd, weft_run_failure and weft_run_free are possible. Freed
@@ -1467,8 +1454,7 @@ WEFT_API void weft_export_config_init(weft_export_config *config, size_t size);
  * adapter_model.safetensors with only the adapters. A path inside a checkpoint, or that is read, is refused. Parameters are read one by one.
  * `config`: NULL is the defaults. Thread: owner.
  */
-WEFT_API weft_status weft_checkpoint_export_as(weft_checkpoint *checkpoint, const char *path, const weft_export_config *config,
-                                               weft_error *err);
+WEFT_API weft_status weft_checkpoint_export_as(weft_checkpoint *checkpoint, const char *path, const weft_export_config *config, weft_error *err);
 
 /**
  * Copies the files of a model that are neither weights nor checkpoints into `directory`/source, for exports of the checkpoints in `directory`:
@@ -1492,6 +1478,12 @@ typedef enum weft_load WEFT_UINT32_ {
  * adapters keep their values if the checkpoint has none, and other parameters if it has only adapters. Between steps. Thread: owner.
  */
 WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, weft_load what, weft_error *err);
+/**
+ * Loads parameters as weft_run_load with WEFT_LOAD_WEIGHTS, except those whose names match one of the patterns `kept`: for example a new head. They
+ * keep their values, and tensors of the checkpoint with such names are not read. Patterns are separated by commas; '*' is any text, '?' any
+ * character. WEFT_ENOENT: a pattern matches no parameter of the run or the checkpoint. Between steps. Thread: owner.
+ */
+WEFT_API weft_status weft_run_load_except(weft_run *run, weft_checkpoint *checkpoint, const char *kept, weft_error *err);
 
 #ifdef __cplusplus
 }

@@ -248,6 +248,12 @@ weft_status weft_checkpoint_keep_source(const char* directory, const char* sourc
   });
 }
 
+static Status load_parameters(weft_run& run, weft_checkpoint& from, std::string_view kept) {
+  ++run.weights_written;
+  return from.weights ? load_weights(*run.run, *from.weights, kept)
+                      : load_weights(*run.run, *from.checkpoint, kept);
+}
+
 weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, weft_load what,
                           weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
@@ -261,9 +267,19 @@ weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, weft_load 
       return Status(Code::invalid,
                     cat("'", checkpoint->path(),
                         "' contains only weights; a run can be started from it, not resumed"));
+    if (what == WEFT_LOAD_WEIGHTS) return load_parameters(*run, *checkpoint, {});
     ++run->weights_written;
-    if (checkpoint->weights) return load_weights(*run->run, *checkpoint->weights);
-    return what == WEFT_LOAD_ALL ? load_run(*run->run, *checkpoint->checkpoint)
-                                 : load_weights(*run->run, *checkpoint->checkpoint);
+    return load_run(*run->run, *checkpoint->checkpoint);
+  });
+}
+
+weft_status weft_run_load_except(weft_run* run, weft_checkpoint* checkpoint, const char* kept,
+                                 weft_error* err) {
+  return guard_run(run, err, [&]() -> Status {
+    WEFT_TRY(require_run(run));
+    WEFT_TRY(require(checkpoint, "checkpoint"));
+    WEFT_TRY(require(kept, "kept"));
+    WEFT_TRY(require_settled(*run));
+    return load_parameters(*run, *checkpoint, kept);
   });
 }

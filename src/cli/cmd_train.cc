@@ -306,6 +306,11 @@ void add_checkpoint_options(Parser& parser, StoredOptions& settings, TrainOption
       .type("FILE")
       .excludes("--resume");
   parser
+      .add("--init-except", o.init_except,
+           "Parameters that keep their initial values, and not those of the file: patterns of "
+           "names, separated by commas")
+      .type("NAMES");
+  parser
       .add("--adapter", o.model.adapter,
            "Add the adapters in this directory of PEFT to MODEL, with their weights")
       .type("DIR")

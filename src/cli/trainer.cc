@@ -124,6 +124,9 @@ Outcome Trainer::check_rounds() const {
 
 Outcome Trainer::open_weights(weft_checkpoint* resumed) {
   CLI_TRY(weights_.open(options_.init, built_, resumed));
+  if (!options_.init_except.empty() && (resumed || !weights_.from))
+    return {kUsage, "--init-except requires weights to start from",
+            "--init FILE, or a MODEL that has weights"};
   if (!resumed) return {};
   step_ = weights_.info.step;
   last_checkpoint_ = weights_.info.path;
@@ -132,9 +135,12 @@ Outcome Trainer::open_weights(weft_checkpoint* resumed) {
 
 Outcome Trainer::load(bool resumes) {
   weft_error err = sized<weft_error>();
-  if (weights_.from)
+  if (weights_.from && !options_.init_except.empty()) {
+    CLI_CALL(weft_run_load_except(run_.get(), weights_.from, options_.init_except.c_str(), &err));
+  } else if (weights_.from) {
     CLI_CALL(weft_run_load(run_.get(), weights_.from, resumes ? WEFT_LOAD_ALL : WEFT_LOAD_WEIGHTS,
                            &err));
+  }
   if (!resumes && built_.adapter)
     CLI_CALL(weft_run_load(run_.get(), built_.adapter.get(), WEFT_LOAD_WEIGHTS, &err));
   if (resumes && directory_.contains(weights_.info)) saved_ = step_;

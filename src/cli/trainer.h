@@ -18,7 +18,7 @@ struct TrainOptions {
   OptimizerOptions optimizer;
   LaunchOptions launch;
   DataOptions data;
-  std::string checkpoint, resume, init, trace, log;
+  std::string checkpoint, resume, init, init_except, trace, log;
   uint64_t steps = 100, epochs = 0, eval_every = 0, checkpoint_every = 100;
   bool json = false, quiet = false;
   bool adds_to_log = false;  // the lines of this run to those of another one

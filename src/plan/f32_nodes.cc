@@ -1,9 +1,7 @@
 #include "plan/f32_nodes.h"
 
-#include <algorithm>
-
+#include "base/patterns.h"
 #include "base/text.h"
-#include "plan/param_groups.h"
 
 namespace weft {
 
@@ -35,12 +33,8 @@ Result<std::shared_ptr<const Model>> with_f32_nodes(const std::shared_ptr<const 
     return Status(Code::invalid, cat("f32_nodes is ", shown(config.f32_nodes),
                                      ", expected '' with precision f32"));
   std::vector<bool> f32(model->nodes().size(), false);
-  const std::string_view patterns = config.f32_nodes;
-  for (size_t begin = 0; begin <= patterns.size();) {
-    const size_t end = std::min(patterns.find(',', begin), patterns.size());
-    WEFT_TRY(add_matches(*model, patterns.substr(begin, end - begin), f32));
-    begin = end + 1;
-  }
+  std::string_view patterns = config.f32_nodes;
+  while (!patterns.empty()) WEFT_TRY(add_matches(*model, take_item(patterns, ','), f32));
   auto out = std::make_shared<Model>(*model);
   out->set_f32(f32);
   return std::shared_ptr<const Model>(out);

@@ -10,13 +10,10 @@
 namespace weft {
 
 struct ParamGroup {
-  std::string pattern;  // of names: '*' is any text, '?' any character
+  std::string pattern;  // of names, see base/patterns.h
   bool frozen = false;
   double rate_factor = 1, weight_decay_factor = 1;
 };
-
-// Whether the whole name matches.
-bool matches(std::string_view pattern, std::string_view name);
 
 // The model as a plan with these groups trains it; the same model if there are none and the loss
 // has a gradient for each parameter. The last group that matches a parameter determines its

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/patterns.h"
 #include "base/text.h"
 #include "graph/adapters.h"
 #include "io/named_weights.h"
@@ -19,18 +20,35 @@ bool has_adapter(const std::vector<TensorSpec>& tensors, bool adapter) {
   });
 }
 
-// The parameters to load from a file. Adapters keep their values if the file has none, and the
-// other parameters if it has only adapters.
+// Leaves out the tensors of a file that a load does not read.
+Result<std::vector<TensorSpec>> without(std::vector<TensorSpec> found, std::string_view kept,
+                                        const Plan& plan) {
+  for (std::string_view rest = kept; !rest.empty();) {
+    const std::string_view pattern = take_item(rest, ',');
+    const auto& params = plan.whole->params();
+    const auto named = [pattern](const auto& item) { return matches(pattern, item.name); };
+    if (std::none_of(params.begin(), params.end(), named) &&
+        std::none_of(found.begin(), found.end(), named))
+      return Status(Code::not_found,
+                    cat("pattern ", shown(pattern),
+                        " matches no parameter of the model and none of the file"));
+  }
+  std::erase_if(found, [kept](const TensorSpec& spec) { return matches_any(kept, spec.name); });
+  return found;
+}
+
+// The parameters to load from a file, which has these tensors. Adapters keep their values if the
+// file has none, and the other parameters if it has only adapters.
 NamedTensors model_from(const Plan& plan, const std::vector<TensorSpec>& found,
-                        bool only_adapters = false) {
+                        std::string_view kept, bool only_adapters = false) {
   const bool adapters = only_adapters || has_adapter(found, true),
              others = !only_adapters && has_adapter(found, false);
   const NamedTensors all = model_of(plan);
   NamedTensors out;
   for (size_t i = 0; i < all.tensors.size(); ++i) {
     const std::string& name = all.places[i].name;
-    const bool kept = is_adapter(name) ? !adapters && others : !others && adapters;
-    if (!kept) out.add(all.tensors[i], ShardPart::model, name);
+    const bool absent = is_adapter(name) ? !adapters && others : !others && adapters;
+    if (!absent && !matches_any(kept, name)) out.add(all.tensors[i], ShardPart::model, name);
   }
   return out;
 }
@@ -92,8 +110,9 @@ Status load_named(Run& run, Checkpoint& checkpoint, const NamedTensors& named) {
   return load_tensors(run, named.tensors, from);
 }
 
-Status load_model(Run& run, Checkpoint& checkpoint, const NamedTensors& model) {
-  WEFT_TRY(compare_tensors(checkpoint.path(), specs_of(run.plan(), model), checkpoint.model()));
+Status load_model(Run& run, Checkpoint& checkpoint, const NamedTensors& model,
+                  const std::vector<TensorSpec>& found) {
+  WEFT_TRY(compare_tensors(checkpoint.path(), specs_of(run.plan(), model), found));
   WEFT_TRY(checkpoint.verify());
   return load_named(run, checkpoint, model);
 }
@@ -107,20 +126,22 @@ Status load_run(Run& run, Checkpoint& checkpoint) {
   WEFT_TRY(check_state(run.plan(), checkpoint));
   WEFT_TRY(compare_tensors(checkpoint.path(), specs_of(run.plan(), optimizer),
                            state_to_load(run.plan(), checkpoint)));
-  WEFT_TRY(load_model(run, checkpoint, model));
+  WEFT_TRY(load_model(run, checkpoint, model, checkpoint.model()));
   WEFT_TRY(load_named(run, checkpoint, optimizer));
   run.set_trained(checkpoint.manifest().step);
   return {};
 }
 
-Status load_weights(Run& run, Checkpoint& checkpoint) {
-  return load_model(run, checkpoint, model_from(run.plan(), checkpoint.model()));
+Status load_weights(Run& run, Checkpoint& checkpoint, std::string_view kept) {
+  WEFT_TRY_ASSIGN(const auto found, without(checkpoint.model(), kept, run.plan()));
+  return load_model(run, checkpoint, model_from(run.plan(), found, kept), found);
 }
 
-Status load_weights(Run& run, const Weights& weights) {
+Status load_weights(Run& run, const Weights& weights, std::string_view kept) {
   WEFT_TRY_ASSIGN(const NamedWeights named, NamedWeights::of(weights, *run.plan().whole));
-  WEFT_TRY_ASSIGN(const std::vector<TensorSpec> found, named.specs());
-  const NamedTensors model = model_from(run.plan(), found, !weights.adapters.empty());
+  WEFT_TRY_ASSIGN(std::vector<TensorSpec> all, named.specs());
+  WEFT_TRY_ASSIGN(const auto found, without(std::move(all), kept, run.plan()));
+  const NamedTensors model = model_from(run.plan(), found, kept, !weights.adapters.empty());
   WEFT_TRY(compare_tensors(weights.path, specs_of(run.plan(), model), found));
   WEFT_TRY(named.check_tied_head());
   std::vector<Weights::Tensor> from;

@@ -12,8 +12,8 @@ namespace weft {
 // shapes agree.
 Status load_run(Run& run, Checkpoint& checkpoint);
 // Loads only parameters. Adapters keep their values if the source has none, and the other
-// parameters if it has only adapters.
-Status load_weights(Run& run, Checkpoint& checkpoint);
-Status load_weights(Run& run, const Weights& weights);
+// parameters if it has only adapters. So do those that match one of the patterns `kept`.
+Status load_weights(Run& run, Checkpoint& checkpoint, std::string_view kept = {});
+Status load_weights(Run& run, const Weights& weights, std::string_view kept = {});
 
 }  // namespace weft

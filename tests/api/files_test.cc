@@ -120,6 +120,43 @@ TEST(Load, TakesWhatFitsAndListsWhatDoesNot) {
   EXPECT_EQ(weft_run_load(run.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
 }
 
+// A body that was trained before, with a new head of another width or name.
+TEST(CheckpointTest, ParametersThatMatchKeepTheirValues) {
+  const Directory directory;
+  const RunPtr saved = start_layers({"a", "b"});
+  weft_save_config config = defaults(weft_save_config_init);
+  config.directory = directory.path.c_str();
+  Error err;
+  ASSERT_EQ(weft_run_save(saved.get(), &config, &err), WEFT_OK) << err.text;
+  const CheckpointPtr checkpoint = open_checkpoint(directory.path);
+  const std::string file = directory.path + ".safetensors";
+  ASSERT_EQ(weft_checkpoint_export(checkpoint.get(), file.c_str(), &err), WEFT_OK) << err.text;
+  const CheckpointPtr weights = open_checkpoint(file);
+  const auto body = read(saved, "a.weight", WEFT_VALUE, {6, 6});
+  for (weft_checkpoint* from : {checkpoint.get(), weights.get()}) {
+    const RunPtr run = start_layers({"a", "b"});
+    const std::vector<float> head(36, 3);
+    const TensorPtr threes = zeros({6, 6});
+    std::copy(head.begin(), head.end(), floats(threes));
+    for (const char* name : {"a.weight", "b.weight"})
+      ASSERT_EQ(weft_run_write(run.get(), name, WEFT_VALUE, threes.get(), &err), WEFT_OK);
+    ASSERT_EQ(weft_run_load_except(run.get(), from, "b.*", &err), WEFT_OK) << err.text;
+    EXPECT_EQ(read(run, "a.weight", WEFT_VALUE, {6, 6}), body);
+    EXPECT_EQ(read(run, "b.weight", WEFT_VALUE, {6, 6}), head);
+    EXPECT_EQ(weft_run_load_except(run.get(), from, "*.bias,?.weight", &err), WEFT_OK) << err.text;
+
+    const RunPtr renamed = start_layers({"a", "c"}), wider = start_layers({"a", "b"}, 7);
+    expect_error(weft_run_load_except(renamed.get(), from, "c.*", &err), err, WEFT_EDATA,
+                 {": 2 surplus tensors: ", "'b.weight'", "'b.bias'"});
+    EXPECT_EQ(weft_run_load_except(renamed.get(), from, "c.*,b.*", &err), WEFT_OK) << err.text;
+    EXPECT_EQ(weft_run_load_except(wider.get(), from, "a.*,b.*", &err), WEFT_OK) << err.text;
+    expect_error(weft_run_load_except(wider.get(), from, "a.weight,b.w", &err), err, WEFT_ENOENT,
+                 {"pattern 'b.w' matches no parameter of the model and none of the file"});
+  }
+  expect_error(weft_run_load_except(saved.get(), checkpoint.get(), nullptr, &err), err, WEFT_EINVAL,
+               {"kept is NULL"});
+}
+
 TEST(CheckpointTest, AnErrorOfAHostileNameIsPrintableAndEndsInDotsWhereItIsCut) {
   weft_checkpoint* out = nullptr;
   Error err;

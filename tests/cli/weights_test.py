@@ -15,6 +15,16 @@ class Weights(Case):
         self.assertEqual(run("export", self.path("ck"), self.path("weights")).returncode, 0)
         self.digest = self.train(TINY, *STEP, "--init", self.path("weights"), "--in-process")[1]["digest"]
 
+    def test_some_keep_their_initial_values(self):
+        train = [TINY + ",vocabulary=300", *STEP]
+        wider = [*train, "--init", self.path("weights")]
+        self.fails(3, "'wte.weight' is f32[256,32], expected f32[300,32]", "train", *wider)
+        digests = {self.train(*wider, "--init-except", names, *how)[1]["digest"]
+                   for names in ("wte.*", "wte.weight") for how in (["--in-process"], ["--ranks", 2])}
+        self.assertEqual(len(digests), 1)
+        self.fails(3, "pattern 'head' matches no parameter", "train", *wider, "--init-except", "head", "--in-process")
+        self.fails(2, "--init-except requires weights to start from", "train", *train, "--init-except", "wte.*")
+
     def test_started_ranks_read_them(self):
         done = run("train", TINY, *STEP, "--init", self.path("weights"), "--ranks", 4, "--json", "--verbose")
         self.assertEqual(last_line(done.stdout)["digest"], self.digest, done.stderr)

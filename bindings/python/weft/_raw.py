@@ -716,3 +716,4 @@ weft_export_config_init = declare("weft_export_config_init", None, ctypes.POINTE
 weft_checkpoint_export_as = declare("weft_checkpoint_export_as", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(weft_export_config), ctypes.POINTER(weft_error))
 weft_checkpoint_keep_source = declare("weft_checkpoint_keep_source", ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(weft_error))
 weft_run_load = declare("weft_run_load", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(weft_error))
+weft_run_load_except = declare("weft_run_load_except", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(weft_error))

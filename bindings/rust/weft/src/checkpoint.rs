@@ -5,7 +5,7 @@ use std::ptr::{null, null_mut, NonNull};
 use weft_sys as sys;
 
 use crate::error::{attempt, c_string, filled, initialized, optional_text, pointer_of, text_of, Result};
-use crate::run::digest;
+use crate::run::{digest, Run};
 use crate::tensor::{slice, Desc};
 use crate::{path_of, path_text};
 
@@ -75,6 +75,8 @@ pub struct TensorInfo {
 ///     run.step(&batch, Mode::Train)?;
 /// }
 /// run.save(&directory, &SaveOptions::default())?;
+/// # run.load_except(&mut Checkpoint::open(&directory)?, "*.bias")?;
+/// # assert!(run.load_except(&mut Checkpoint::open(&directory)?, "head.*").is_err());
 /// # }
 /// # std::fs::remove_dir_all(&directory).unwrap();
 /// # Ok::<(), weft::Error>(())
@@ -206,4 +208,30 @@ pub fn keep_source(directory: impl AsRef<Path>, source: Option<&Path>, tokenizer
     let tokenizer = tokenizer.map(path_text).transpose()?;
     let (source, tokenizer) = (pointer_of(&source), pointer_of(&tokenizer));
     attempt(|err| unsafe { sys::weft_checkpoint_keep_source(directory.as_ptr(), source, tokenizer, err) }).map(drop)
+}
+
+/// Loads and exports.
+impl Run {
+    /// Continues from a checkpoint: parameters, state of the optimizer and the number of steps. Only between steps.
+    pub fn load(&mut self, checkpoint: &mut Checkpoint) -> Result<()> {
+        attempt(|err| unsafe { sys::weft_run_load(self.raw(), checkpoint.raw(), sys::WEFT_LOAD_ALL, err) }).map(drop)
+    }
+
+    /// Loads the parameters only.
+    pub fn load_weights(&mut self, checkpoint: &mut Checkpoint) -> Result<()> {
+        attempt(|err| unsafe { sys::weft_run_load(self.raw(), checkpoint.raw(), sys::WEFT_LOAD_WEIGHTS, err) }).map(drop)
+    }
+
+    /// Loads the parameters only, except those whose names match a pattern: these keep their values, and tensors of the checkpoint with such
+    /// names are not read. Patterns are separated by commas; `*` is any text, `?` any character.
+    pub fn load_except(&mut self, checkpoint: &mut Checkpoint, kept: &str) -> Result<()> {
+        let kept = c_string(kept)?;
+        attempt(|err| unsafe { sys::weft_run_load_except(self.raw(), checkpoint.raw(), kept.as_ptr(), err) }).map(drop)
+    }
+
+    /// Writes all parameters as one safetensors file. Only between steps.
+    pub fn export(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path_text(path)?;
+        attempt(|err| unsafe { sys::weft_run_export(self.raw(), path.as_ptr(), err) }).map(drop)
+    }
 }

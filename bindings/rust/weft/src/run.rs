@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use weft_sys as sys;
 
-use crate::checkpoint::Checkpoint;
 use crate::error::{array, attempt, c_string, initialized, nanoseconds, pointer_of, text_of, Error, Result, Status};
 use crate::event::{Event, Events};
 use crate::failure::Failure;
@@ -447,22 +446,6 @@ impl Run {
         config.flags = flags;
         config.tag = tag;
         attempt(|err| unsafe { sys::weft_run_save(self.raw(), &config, err) }).map(drop)
-    }
-
-    /// Continues from a checkpoint: parameters, state of the optimizer and the number of steps. Only between steps.
-    pub fn load(&mut self, checkpoint: &mut Checkpoint) -> Result<()> {
-        attempt(|err| unsafe { sys::weft_run_load(self.raw(), checkpoint.raw(), sys::WEFT_LOAD_ALL, err) }).map(drop)
-    }
-
-    /// Loads the parameters only.
-    pub fn load_weights(&mut self, checkpoint: &mut Checkpoint) -> Result<()> {
-        attempt(|err| unsafe { sys::weft_run_load(self.raw(), checkpoint.raw(), sys::WEFT_LOAD_WEIGHTS, err) }).map(drop)
-    }
-
-    /// Writes all parameters as one safetensors file. Only between steps.
-    pub fn export(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path_text(path)?;
-        attempt(|err| unsafe { sys::weft_run_export(self.raw(), path.as_ptr(), err) }).map(drop)
     }
 }
 

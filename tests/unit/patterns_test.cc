@@ -1,5 +1,5 @@
-// Patterns of parameter names, against a definition that tries every length of a '*'.
-#include "plan/param_groups.h"
+// Patterns of names, against a definition that tries every length of a '*'.
+#include "base/patterns.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ bool defined(std::string_view pattern, std::string_view name) {
          defined(pattern.substr(1), name.substr(1));
 }
 
-TEST(ParamGroups, PatternsMatchWholeNames) {
+TEST(Patterns, MatchWholeNames) {
   EXPECT_TRUE(matches("h.1.*", "h.1.attn.weight"));
   EXPECT_FALSE(matches("h.1.*", "h.11.attn.weight"));
   EXPECT_FALSE(matches("h.1", "h.1.attn.weight"));
@@ -30,7 +30,13 @@ TEST(ParamGroups, PatternsMatchWholeNames) {
   EXPECT_FALSE(matches("", "a"));
 }
 
-TEST(ParamGroups, PatternsMatchWhatTheyAreDefinedToMatch) {
+TEST(Patterns, OneOfAListMatches) {
+  for (const char* name : {"a", "b.c"}) EXPECT_TRUE(matches_any("a,b.*", name)) << name;
+  for (const char* name : {"", "a,b.c", "b"}) EXPECT_FALSE(matches_any("a,b.*", name)) << name;
+  EXPECT_FALSE(matches_any("", ""));
+}
+
+TEST(Patterns, MatchWhatTheyAreDefinedToMatch) {
   std::mt19937 rng(3);
   const auto text = [&rng](std::string_view letters, size_t most) {
     std::string out;
@@ -47,7 +53,7 @@ TEST(ParamGroups, PatternsMatchWhatTheyAreDefinedToMatch) {
 }
 
 // A simple matcher would try 30 over 15 places.
-TEST(ParamGroups, ManyStarsTakeShortTime) {
+TEST(Patterns, ManyStarsTakeShortTime) {
   const std::string name(200, 'a');
   std::string pattern;
   for (int i = 0; i < 30; ++i) pattern += "*a";
