@@ -1,30 +1,39 @@
 //! Models: graphs of ops over named parameters.
 use std::mem::{size_of, MaybeUninit};
 use std::ptr::{null, null_mut, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_sys as sys;
 
-use crate::error::{array, attempt, c_string, filled, initialized, number, optional_text, text_of, Result};
+use crate::error::{array, attempt, c_string, filled, initialized, number, optional_text, text_of, Error, Result, Status};
 use crate::node::Node;
 use crate::tensor::Desc;
 
-/// A value inside a model.
+/// A value inside a model, which is the only one that accepts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Value(pub(crate) u32);
+pub struct Value {
+    id: u32,
+    model: u64,
+}
 
-/// A parameter inside a model.
+/// A parameter inside a model, which is the only one that accepts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Param(pub(crate) u32);
+pub struct Param {
+    id: u32,
+    model: u64,
+}
 
 impl Value {
-    pub(crate) fn raw(self) -> sys::weft_value {
-        sys::weft_value { id: self.0 }
+    pub(crate) fn of(self, model: &Model) -> Result<sys::weft_value> {
+        model.check_own("value", self.model)?;
+        Ok(sys::weft_value { id: self.id })
     }
 }
 
 impl Param {
-    pub(crate) fn raw(self) -> sys::weft_param {
-        sys::weft_param { id: self.0 }
+    pub(crate) fn of(self, model: &Model) -> Result<sys::weft_param> {
+        model.check_own("parameter", self.model)?;
+        Ok(sys::weft_param { id: self.id })
     }
 }
 
@@ -91,10 +100,16 @@ pub struct Item {
 /// # let y = model.input("y", &Desc::f32([1, 5]))?;
 /// let error = model.binary("mse", x, y).unwrap_err();
 /// assert!(error.text().contains("f32[1,5]"), "{error}");
+/// # let mut other = Model::new()?;
+/// # let foreign = [other.input("z", &Desc::f32([1, 4]))?, other.input("w", &Desc::f32([1, 4]))?];
+/// # assert_eq!(model.unary("relu", foreign[0]).unwrap_err().text(), "the value belongs to another model");
+/// # assert!(model.node("add").inputs(foreign).add().is_err());
+/// # assert!(model.shape(foreign[0], 1).is_err());
 /// # Ok::<(), weft::Error>(())
 /// ```
 pub struct Model {
     raw: NonNull<sys::weft_model>,
+    number: u64, // of this process
 }
 
 // The owner of a model may be any thread, but only one at a time; so it is Send and not Sync.
@@ -115,7 +130,16 @@ impl Model {
     }
 
     pub(crate) fn from_raw(raw: *mut sys::weft_model) -> Model {
-        Model { raw: NonNull::new(raw).expect("a call that succeeds makes a model") }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let raw = NonNull::new(raw).expect("a call that succeeds makes a model");
+        Model { raw, number: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    fn check_own(&self, what: &str, model: u64) -> Result<()> {
+        if model == self.number {
+            return Ok(());
+        }
+        Err(Error::new(Status::Invalid, format!("the {what} belongs to another model")))
     }
 
     pub(crate) fn raw(&self) -> *mut sys::weft_model {
@@ -147,7 +171,7 @@ impl Model {
         };
         let mut out = sys::weft_param { id: 0 };
         attempt(|err| unsafe { sys::weft_model_add_param(self.raw(), name.as_ptr(), &desc, init, value, &mut out, err) })?;
-        Ok(Param(out.id))
+        Ok(Param { id: out.id, model: self.number })
     }
 
     /// Begins a node with any op; see [`Node`]. `man weft_model_add_node` lists the ops.
@@ -158,34 +182,40 @@ impl Model {
     /// Adds y = x W + b with the new parameters NAME.weight, initialized from N(0, 0.02), and NAME.bias, zero. For a narrow layer, a
     /// larger deviation trains faster: add the parameters and a node.
     pub fn linear(&mut self, name: &str, x: Value, out_features: usize) -> Result<Value> {
+        let x = x.of(self)?;
         let (name, features) = (c_string(name)?, number("out_features", out_features)?);
-        self.value(|model, out, err| unsafe { sys::weft_model_add_linear(model, name.as_ptr(), x.raw(), features, out, err) })
+        self.value(|model, out, err| unsafe { sys::weft_model_add_linear(model, name.as_ptr(), x, features, out, err) })
     }
 
     /// Adds an op with one input and no settings: "relu", "gelu", "tanh", "softmax", ...
     pub fn unary(&mut self, op: &str, x: Value) -> Result<Value> {
+        let x = x.of(self)?;
         let op = c_string(op)?;
-        self.value(|model, out, err| unsafe { sys::weft_model_add_unary(model, null(), op.as_ptr(), x.raw(), out, err) })
+        self.value(|model, out, err| unsafe { sys::weft_model_add_unary(model, null(), op.as_ptr(), x, out, err) })
     }
 
     /// Adds an op with two inputs and no settings: "add", "mul", ..., and losses: "mse", "softmax_cross_entropy" of a result and its
     /// target.
     pub fn binary(&mut self, op: &str, a: Value, b: Value) -> Result<Value> {
+        let a = a.of(self)?;
+        let b = b.of(self)?;
         let op = c_string(op)?;
-        self.value(|model, out, err| unsafe { sys::weft_model_add_binary(model, null(), op.as_ptr(), a.raw(), b.raw(), out, err) })
+        self.value(|model, out, err| unsafe { sys::weft_model_add_binary(model, null(), op.as_ptr(), a, b, out, err) })
     }
 
     /// Adds layer normalization over the last dimension, with the new parameters NAME.weight and NAME.bias.
     pub fn layer_norm(&mut self, name: &str, x: Value) -> Result<Value> {
+        let x = x.of(self)?;
         let name = c_string(name)?;
-        self.value(|model, out, err| unsafe { sys::weft_model_add_layer_norm(model, name.as_ptr(), x.raw(), out, err) })
+        self.value(|model, out, err| unsafe { sys::weft_model_add_layer_norm(model, name.as_ptr(), x, out, err) })
     }
 
     /// Adds batch normalization of the last dimension, with the new parameters NAME.weight, NAME.bias, NAME.running_mean and
     /// NAME.running_var.
     pub fn batch_norm(&mut self, name: &str, x: Value) -> Result<Value> {
+        let x = x.of(self)?;
         let name = c_string(name)?;
-        self.value(|model, out, err| unsafe { sys::weft_model_add_batch_norm(model, name.as_ptr(), x.raw(), out, err) })
+        self.value(|model, out, err| unsafe { sys::weft_model_add_batch_norm(model, name.as_ptr(), x, out, err) })
     }
 
     /// Adds the rows of a new parameter NAME.weight [rows, width], initialized from N(0, 0.02), which `ids` select.
@@ -199,29 +229,33 @@ impl Model {
     }
 
     fn add_embedding(&mut self, name: &str, ids: Value, rows: usize, width: usize, flags: u32) -> Result<Value> {
+        let ids = ids.of(self)?;
         let name = c_string(name)?;
         let (rows, width) = (number("rows", rows)?, number("width", width)?);
         self.value(|model, out, err| unsafe {
-            sys::weft_model_add_embedding(model, name.as_ptr(), ids.raw(), rows, width, flags, out, err)
+            sys::weft_model_add_embedding(model, name.as_ptr(), ids, rows, width, flags, out, err)
         })
     }
 
     /// Adds attention over queries, keys and values, which are side by side in the last dimension of `qkv`. If `causal`, a row uses only
     /// the rows up to it.
     pub fn attention(&mut self, qkv: Value, heads: u32, causal: bool) -> Result<Value> {
+        let qkv = qkv.of(self)?;
         let flags = if causal { sys::WEFT_NODE_CAUSAL } else { 0 };
         let heads = number("heads", heads)?;
-        self.value(|model, out, err| unsafe { sys::weft_model_add_attention(model, null(), qkv.raw(), heads, flags, out, err) })
+        self.value(|model, out, err| unsafe { sys::weft_model_add_attention(model, null(), qkv, heads, flags, out, err) })
     }
 
     /// Adds dropout with this probability.
     pub fn dropout(&mut self, x: Value, probability: f64) -> Result<Value> {
-        self.value(|model, out, err| unsafe { sys::weft_model_add_dropout(model, null(), x.raw(), probability, out, err) })
+        let x = x.of(self)?;
+        self.value(|model, out, err| unsafe { sys::weft_model_add_dropout(model, null(), x, probability, out, err) })
     }
 
     /// Makes a value an output: forward steps deliver it.
     pub fn output(&mut self, value: Value) -> Result<()> {
-        attempt(|err| unsafe { sys::weft_model_add_output(self.raw(), value.raw(), err) }).map(drop)
+        let value = value.of(self)?;
+        attempt(|err| unsafe { sys::weft_model_add_output(self.raw(), value, err) }).map(drop)
     }
 
     /// Makes the model an SPMD program, which every coordinate of the axis executes. `man weft_model_add_axis` describes such programs.
@@ -233,32 +267,37 @@ impl Model {
     /// Cuts dimension `dim` of an input over an axis into equal pieces, one per coordinate. If `drop_dim`, a coordinate has one index of
     /// the dimension, and its value lacks that dimension.
     pub fn cut_input(&mut self, input: Value, dim: u32, axis: &str, drop_dim: bool) -> Result<()> {
+        let input = input.of(self)?;
         let (axis, flags) = (c_string(axis)?, cut_flags(drop_dim));
-        attempt(|err| unsafe { sys::weft_model_cut_input(self.raw(), input.raw(), dim, axis.as_ptr(), flags, err) }).map(drop)
+        attempt(|err| unsafe { sys::weft_model_cut_input(self.raw(), input, dim, axis.as_ptr(), flags, err) }).map(drop)
     }
 
     /// The same for a parameter.
     pub fn cut_param(&mut self, param: Param, dim: u32, axis: &str, drop_dim: bool) -> Result<()> {
+        let param = param.of(self)?;
         let (axis, flags) = (c_string(axis)?, cut_flags(drop_dim));
-        attempt(|err| unsafe { sys::weft_model_cut_param(self.raw(), param.raw(), dim, axis.as_ptr(), flags, err) }).map(drop)
+        attempt(|err| unsafe { sys::weft_model_cut_param(self.raw(), param, dim, axis.as_ptr(), flags, err) }).map(drop)
     }
 
     /// The same for an output.
     pub fn cut_output(&mut self, output: Value, dim: u32, axis: &str, drop_dim: bool) -> Result<()> {
+        let output = output.of(self)?;
         let (axis, flags) = (c_string(axis)?, cut_flags(drop_dim));
-        attempt(|err| unsafe { sys::weft_model_cut_output(self.raw(), output.raw(), dim, axis.as_ptr(), flags, err) }).map(drop)
+        attempt(|err| unsafe { sys::weft_model_cut_output(self.raw(), output, dim, axis.as_ptr(), flags, err) }).map(drop)
     }
 
     /// All nodes that use the parameter at one coordinate add their gradients to one sum.
     pub fn share_gradient(&mut self, param: Param) -> Result<()> {
-        attempt(|err| unsafe { sys::weft_model_share_gradient(self.raw(), param.raw(), err) }).map(drop)
+        let param = param.of(self)?;
+        attempt(|err| unsafe { sys::weft_model_share_gradient(self.raw(), param, err) }).map(drop)
     }
 
     /// The type and dimensions of a value for a number of samples.
     pub fn shape(&self, value: Value, samples: usize) -> Result<Desc> {
+        let value = value.of(self)?;
         let samples = number("samples", samples)?;
         let mut out = MaybeUninit::uninit();
-        attempt(|err| unsafe { sys::weft_model_shape(self.raw(), value.raw(), samples, out.as_mut_ptr(), err) })?;
+        attempt(|err| unsafe { sys::weft_model_shape(self.raw(), value, samples, out.as_mut_ptr(), err) })?;
         Ok(Desc::from_raw(unsafe { &out.assume_init() }))
     }
 
@@ -298,8 +337,8 @@ impl Model {
         Some(Item {
             name: text_of(item.name),
             op: optional_text(item.op),
-            value: Some(Value(item.value.id)).filter(|value| value.0 != 0),
-            param: Some(Param(item.param.id)).filter(|param| param.0 != 0),
+            value: Some(Value { id: item.value.id, model: self.number }).filter(|value| value.id != 0),
+            param: Some(Param { id: item.param.id, model: self.number }).filter(|param| param.id != 0),
             desc: Desc::from_raw(&item.desc),
         })
     }
@@ -310,7 +349,7 @@ impl Model {
     ) -> Result<Value> {
         let mut out = sys::weft_value { id: 0 };
         attempt(|err| add(self.raw(), &mut out, err))?;
-        Ok(Value(out.id))
+        Ok(Value { id: out.id, model: self.number })
     }
 }
 

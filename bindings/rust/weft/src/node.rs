@@ -28,8 +28,8 @@ pub struct Node<'a> {
     op: Result<CString>,
     name: Result<Option<CString>>,
     axis_name: Result<Option<CString>>,
-    inputs: Vec<sys::weft_value>,
-    params: Vec<sys::weft_param>,
+    inputs: Result<Vec<sys::weft_value>>,
+    params: Result<Vec<sys::weft_param>>,
     coordinates: Vec<i32>,
     dims: Vec<i64>,
     frequencies: Vec<f32>,
@@ -45,8 +45,8 @@ impl<'a> Node<'a> {
             op: c_string(op),
             name: Ok(None),
             axis_name: Ok(None),
-            inputs: Vec::new(),
-            params: Vec::new(),
+            inputs: Ok(Vec::new()),
+            params: Ok(Vec::new()),
             coordinates: Vec::new(),
             dims: Vec::new(),
             frequencies: Vec::new(),
@@ -61,13 +61,13 @@ impl<'a> Node<'a> {
 
     /// The inputs, in port order.
     pub fn inputs(mut self, inputs: impl AsRef<[Value]>) -> Self {
-        self.inputs = inputs.as_ref().iter().map(|value| value.raw()).collect();
+        self.inputs = inputs.as_ref().iter().map(|value| value.of(self.model)).collect();
         self
     }
 
     /// The parameters, e.g. weight and bias of "linear".
     pub fn params(mut self, params: impl AsRef<[Param]>) -> Self {
-        self.params = params.as_ref().iter().map(|param| param.raw()).collect();
+        self.params = params.as_ref().iter().map(|param| param.of(self.model)).collect();
         self
     }
 
@@ -170,6 +170,7 @@ impl<'a> Node<'a> {
     /// Adds the node.
     pub fn add(mut self) -> Result<Value> {
         let (op, name, axis_name) = (self.op?, self.name?, self.axis_name?);
+        let (inputs, params) = (self.inputs?, self.params?);
         let most = self.raw.dims.len();
         if self.dims.len() > most {
             return Err(Error::new(Status::Invalid, format!("expected at most {most} dimensions, found {}", self.dims.len())));
@@ -182,8 +183,8 @@ impl<'a> Node<'a> {
         self.raw.op = op.as_ptr();
         self.raw.name = pointer_of(&name);
         self.raw.axis_name = pointer_of(&axis_name);
-        (self.raw.inputs, self.raw.n_inputs) = array("inputs", &self.inputs)?;
-        (self.raw.params, self.raw.n_params) = array("parameters", &self.params)?;
+        (self.raw.inputs, self.raw.n_inputs) = array("inputs", &inputs)?;
+        (self.raw.params, self.raw.n_params) = array("parameters", &params)?;
         (self.raw.coordinates, self.raw.n_coordinates) = array("coordinates", &self.coordinates)?;
         (self.raw.frequencies, self.raw.n_frequencies) = array("frequencies", &self.frequencies)?;
         let raw = self.raw;
