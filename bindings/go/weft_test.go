@@ -299,6 +299,10 @@ func TestResumedRunHasTheSameBits(t *testing.T) {
 	if digest(t, resumed) != digest(t, run) {
 		t.Error("the resumed run differs")
 	}
+	try(t, resumed.LoadExcept(checkpoint, "*.bias"))
+	if err := resumed.LoadExcept(checkpoint, "head"); err == nil || !strings.Contains(err.Error(), "pattern 'head' matches no parameter") {
+		t.Error("a pattern that matches nothing:", err)
+	}
 	if err := run.Save(background, "/proc/no", weft.SaveConfig{}); err == nil || !strings.Contains(err.Error(), "/proc/no") {
 		t.Error("a save into /proc:", err)
 	}

@@ -70,8 +70,8 @@ void log_softmax(const float* x, int64_t rows, int64_t n, float* out) {
 // dx = dy - exp(y) (sum of dy)
 void log_softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, float* dx) {
   for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
-    const FloatVec total = constant(
-        sum(n, [dy](int64_t i, int64_t count) HWY_ATTR { return load(dy + i, count); }));
+    const FloatVec total =
+        constant(sum(n, [dy](int64_t i, int64_t count) HWY_ATTR { return load(dy + i, count); }));
     map2(y, dy, dx, n,
          [total](FloatVec v, FloatVec dv) HWY_ATTR { return hn::NegMulAdd(vexp(v), total, dv); });
   }

@@ -468,7 +468,7 @@ TEST(Start, ARankThatNeverJoinsIsNamed) {
   scene.run_until(limit - 1);
   EXPECT_EQ(scene.failure(), "");
   scene.run_until(limit);
-  EXPECT_EQ(scene.failure(), "rank 2 (pid 0) did not connect with the other ranks within 20 s");
+  EXPECT_EQ(scene.failure(), "rank 2 did not connect with the other ranks within 20 s");
 }
 
 }  // namespace

@@ -168,10 +168,19 @@ class Steps(unittest.TestCase):
                 run.train(*sine())
             self.assertEqual(sum(e.kind == weft.EventKind.DONE for e in run.events()), 16)
 
-    def test_a_failed_run_raises_its_failure(self):
+    def test_an_index_outside_of_its_table_is_refused_and_the_run_goes_on(self):
         model = weft.Model()
         ids, y = model.input("ids", (2,), "int32"), model.input("y", (2, 4))
         ids.embedding(10, 4).mse(y)
+        with model.plan(ranks=1, micro_batches=1).run() as run:
+            with self.assertRaisesRegex(weft.DataError, "input 'ids' of node '.*': element 0 is 10, expected 0 to 9"):
+                run.train(np.full((4, 2), 10), np.zeros((4, 2, 4)))
+            self.assertGreater(run.train(np.full((4, 2), 9), np.zeros((4, 2, 4))), 0)
+
+    def test_a_failed_run_raises_its_failure(self):
+        model = weft.Model()
+        ids, y = model.input("ids", (2,), "int32"), model.input("y", (2, 4))
+        ids.reshape(-1, 2).embedding(10, 4).mse(y)   # indices that a node computes are not checked before the step
         with model.plan(ranks=1, micro_batches=1).run() as run:
             with self.assertRaisesRegex(weft.DataError, "10") as caught:
                 run.train(np.full((4, 2), 10), np.zeros((4, 2, 4)))
@@ -313,6 +322,13 @@ class Files(unittest.TestCase):
             with small_plan().run() as run:
                 run.load(checkpoint, "weights")
                 self.assertEqual(run.digest(), checkpoint.digest())
+                run.write("out.weight", np.full((16, 1), 7))
+                run.load(checkpoint, "weights", kept="out.weight")
+                self.assertEqual(run.read("out.weight").tolist(), [[7]] * 16)
+                with self.assertRaisesRegex(weft.NotFoundError, "pattern 'head' matches no parameter"):
+                    run.load(checkpoint, "weights", kept="head")
+                with self.assertRaisesRegex(ValueError, "kept requires what='weights'"):
+                    run.load(checkpoint, kept="out.*")
             checkpoint.export(self.folder / "weights.safetensors")
             checkpoint.export(self.folder / "rounded.safetensors", dtype="bf16", shard_bytes=1 << 20)
             with self.assertRaisesRegex(weft.Error, "/none: "):

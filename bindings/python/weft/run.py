@@ -81,7 +81,7 @@ class Run(Polled):
         config.struct.threads = config.struct.threads or bool(plan._ops)   # Python raises KeyboardInterrupt in the main thread, at any place
         self._plan = plan
         self._ranks = Ranks(plan.info.ranks, config.struct.threads or 1, [registered.op for registered in plan._ops.values()]) if processes else None
-        self._mesh = self._ranks.mesh if self._ranks else mesh
+        mesh = self._mesh = self._ranks.mesh if self._ranks else mesh
         self._calls = threading.RLock()   # held during a call that is possible between steps only; before _lock
         self._pending: Deque[_Pending] = collections.deque()
         self._own: Set[int] = set()       # tags of the steps of calls, until these are finished
@@ -93,12 +93,11 @@ class Run(Polled):
         self._generator: Callable[[], Optional[Object]] = lambda: None   # a weak reference
         self.last_loss: Optional[float] = None   # of the last step with a loss that has finished
         try:
-            with self._mesh._lock if self._mesh else contextlib.nullcontext():
-                super().__init__(_raw.weft_run_start, plan._ptr, self._mesh and self._mesh._ptr, config.pointer,
-                                 keeps=(plan._ops, self._mesh, config))
-                if self._mesh is not None:
-                    self._mesh._run = weakref.ref(self)
-            while self._starting and (wait or self._mesh is None):
+            with mesh._lock if mesh else contextlib.nullcontext():
+                super().__init__(_raw.weft_run_start, plan._ptr, mesh and mesh._ptr, config.pointer, keeps=(plan._ops, mesh, config))
+                if mesh:
+                    mesh._run = weakref.ref(self)
+            while self._starting and (wait or mesh is None):
                 if self._take(SLICE, OTHERS, public) is None and self._ranks:
                     self._ranks.check_joining()
         except BaseException:
@@ -115,8 +114,7 @@ class Run(Polled):
             return
         ended = not self._pending and not self._failed
         with self._lock:
-            generator = self._generator()
-            if generator:
+            if generator := self._generator():
                 generator.close()
             super().close()
         self._pending.clear()
@@ -460,13 +458,17 @@ class Run(Polled):
             self._promise(_Pending(settings.struct.tag, (), False), _raw.weft_run_save, settings.pointer)
         return int(settings.struct.tag)
 
-    def load(self, checkpoint: Union[Checkpoint, Path], what: Union[Load, str] = Load.ALL) -> None:
-        """Loads parameters by name; "all" also loads the optimizer state and the number of steps, "weights" does not."""
+    def load(self, checkpoint: Union[Checkpoint, Path], what: Union[Load, str] = Load.ALL, kept: Optional[str] = None) -> None:
+        """Loads parameters by name; "all" also loads the optimizer state and the number of steps, "weights" does not. `kept`: patterns of names,
+        separated by commas, such as "head.*": with "weights", these parameters keep their values, and tensors with such names are not read."""
+        if kept is not None and choice(Load, what) != Load.WEIGHTS:
+            raise ValueError("kept requires what='weights'")
         if not isinstance(checkpoint, Checkpoint):
             with Checkpoint(checkpoint) as opened:
-                return self.load(opened, what)
+                return self.load(opened, what, kept)
+        function, last = (_raw.weft_run_load, choice(Load, what)) if kept is None else (_raw.weft_run_load_except, encode(kept))
         with checkpoint._lock:
-            self._call(_raw.weft_run_load, checkpoint._ptr, choice(Load, what))
+            self._call(function, checkpoint._ptr, last)
 
     def export(self, path: Path) -> None:
         """Writes all parameters as one safetensors file."""

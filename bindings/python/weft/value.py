@@ -157,6 +157,10 @@ class Value:
         """Along the last axis."""
         return self.model.node("softmax", self, name=name)
 
+    def log_softmax(self, name: Optional[str] = None) -> "Value":
+        """Along the last axis, as float32."""
+        return self.model.node("log_softmax", self, name=name)
+
     def slice(self, axis: int, begin: int, end: int, name: Optional[str] = None) -> "Value":
         """The elements from `begin` to `end` - 1 along an axis."""
         return self.model.node("slice", self, name=name, axis=self._axis(axis), begin=begin, end=end)
