@@ -80,6 +80,13 @@ class OneRun(Case):
                      "--resume", two, "--checkpoint", one, "--steps", 5, "--in-process")
         self.train("--resume", two, "--checkpoint", self.path("three"), "--steps", 5, "--in-process")
 
+    def test_a_directory_continues_if_that_of_its_step_is_a_link(self):
+        for name, resumed in (("one", "one"), ("two", "two/step-00000002")):
+            base = self.base(name, 2)
+            shutil.move(os.path.join(base, "step-00000002"), self.path(name + "-elsewhere"))
+            os.symlink(self.path(name + "-elsewhere"), os.path.join(base, "step-00000002"))
+            self.train("--resume", self.path(resumed), "--checkpoint", base, "--steps", 3, "--in-process")
+
     def test_a_resumed_run_does_not_go_back_before_a_later_checkpoint(self):
         directory = self.path("ck")
         self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", directory, "--checkpoint-every", 1)
