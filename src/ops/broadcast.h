@@ -64,37 +64,63 @@ class Broadcast {
     const bool along_row = inner_stride(operand) == 0;
     if (rows() * inner() == 0) {  // a sum of no terms
       if (!add) std::fill_n(to, count(operand, false) * (along_row ? 1 : inner()), 0.0f);
-      return;
+    } else if (along_row) {
+      sum_rows(tiles, operand, to, add, term);
+    } else {
+      sum_columns(tiles, operand, to, add, term);
     }
-    const int64_t pieces = (inner() + kSumStrip - 1) / kSumStrip;  // of a row
-    const int64_t strips = along_row ? 1 : pieces;
-    const int64_t terms = count(operand, true) * (along_row ? pieces : 1);
-    for_ranges(
-        tiles, count(operand, false) * strips, tile_rows(terms * std::min(inner(), kSumStrip)),
-        [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            const int64_t kept = row_at(operand, false, i / strips);
-            const Part own = part(kept, i % strips * kSumStrip, along_row ? 1 : kSumStrip);
-            float sums[kSumStrip] = {};
-            add_terms(0, terms, own.count, sums, [&](int64_t t, float* to_sums) {
-              if (along_row)
-                add_sum(part(kept + row_at(operand, true, t / pieces), t % pieces * kSumStrip,
-                             kSumStrip),
-                        term, to_sums);
-              else
-                add_part({kept + row_at(operand, true, t), own.first, own.count}, term, to_sums);
-            });
-            float* at = to + offset(operand, own);
-            if (add)
-              kernels::add(at, sums, at, own.count);
-            else
-              std::copy_n(sums, own.count, at);
-          }
-        });
   }
 
  private:
   static constexpr int64_t kSumStrip = 256;
+
+  int64_t strips_of_row() const { return (inner() + kSumStrip - 1) / kSumStrip; }
+
+  // For an operand that repeats one element along each row: the terms are strips of rows.
+  template <typename F>
+  void sum_rows(Tiles& tiles, size_t operand, float* to, bool add, F&& term) const {
+    const int64_t strips = strips_of_row();
+    const int64_t terms = count(operand, true) * strips;
+    for_ranges(tiles, count(operand, false), tile_rows(terms * std::min(inner(), kSumStrip)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) {
+                   const int64_t kept = row_at(operand, false, i);
+                   float sum = 0;
+                   add_terms(0, terms, 1, &sum, [&](int64_t t, float* to_sum) {
+                     const int64_t row = kept + row_at(operand, true, t / strips);
+                     add_sum(part(row, t % strips * kSumStrip, kSumStrip), term, to_sum);
+                   });
+                   store(&sum, 1, to + offset(operand, part(kept, 0, 1)), add);
+                 }
+               });
+  }
+
+  // For an operand with the elements of a row: the terms are the same strip of different rows.
+  template <typename F>
+  void sum_columns(Tiles& tiles, size_t operand, float* to, bool add, F&& term) const {
+    const int64_t strips = strips_of_row();
+    const int64_t terms = count(operand, true);
+    for_ranges(tiles, count(operand, false) * strips,
+               tile_rows(terms * std::min(inner(), kSumStrip)), [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) {
+                   const int64_t kept = row_at(operand, false, i / strips);
+                   const Part own = part(kept, i % strips * kSumStrip, kSumStrip);
+                   float sums[kSumStrip] = {};
+                   add_terms(0, terms, own.count, sums, [&](int64_t t, float* to_sums) {
+                     const int64_t row = kept + row_at(operand, true, t);
+                     add_part({row, own.first, own.count}, term, to_sums);
+                   });
+                   store(sums, own.count, to + offset(operand, own), add);
+                 }
+               });
+  }
+
+  static void store(const float* sums, int64_t n, float* to, bool add) {
+    if (add)
+      kernels::add(to, sums, to, n);
+    else
+      std::copy_n(sums, n, to);
+  }
 
   // Adds the terms from `begin` to `end` - 1 to `n` sums, which are 0. More than 32 terms are those
   // of two halves, so that the error grows slowly.

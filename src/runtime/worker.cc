@@ -420,22 +420,35 @@ void Worker::pack_weight(const View& weight, const PackedOperand& packed, void* 
     pack_as_bf16(weight.bf16());
 }
 
-Call Worker::make_call(const StepDescriptor& step, const RankProgram& program,
-                       const ProgramCall& call, BoundCall& bound, int32_t micro_batch,
-                       const GroupSums& sums) {
+// Weights have a place per version.
+void Worker::bind_weights(const StepDescriptor& step, const RankProgram& program,
+                          const ProgramCall& call, BoundCall& bound, int32_t micro_batch) {
   const int64_t version = weights_at(versions(), step, micro_batch);
   for (size_t i = bound.stored.data ? 1 : 0; i < call.weights.size(); ++i) {
     const Place& place = call.weights[i].place;
     bound.weights[i].data = static_cast<std::byte*>(at(program, place, micro_batch)) +
                             (versions().has(place.offset) ? version : 0);
   }
-  bound.acc.data = sum_at(call.acc.place, call.acc.desc[0], sums.depth());
-  const Node& node = plan_->model->node(call.node);
+}
+
+// If the call is the first one that adds to a sum: returns whether the op writes it; otherwise
+// clears it.
+bool Worker::begin_sum(const ProgramCall& call, BoundCall& bound, const GroupSums& sums) {
   const bool empty = bound.empty && *bound.empty;
   if (empty) *bound.empty = false;
   const bool begins = empty || (call.acc.place && call.opens && (sums.is_fresh() || call.clears));
-  const bool writes = begins && node.op->writes_sum(std::max(call.weight, 0));
-  if (begins && !writes) clear(call.acc, sums.depth());
+  if (!begins) return false;
+  const bool writes = plan_->model->node(call.node).op->writes_sum(std::max(call.weight, 0));
+  if (!writes) clear(call.acc, sums.depth());
+  return writes;
+}
+
+Call Worker::make_call(const StepDescriptor& step, const RankProgram& program,
+                       const ProgramCall& call, BoundCall& bound, int32_t micro_batch,
+                       const GroupSums& sums) {
+  bind_weights(step, program, call, bound, micro_batch);
+  bound.acc.data = sum_at(call.acc.place, call.acc.desc[0], sums.depth());
+  const Node& node = plan_->model->node(call.node);
   const CallKey key{plan_->config.seed, step_of(step, micro_batch),
                     static_cast<uint32_t>(micro_batch_of(step, micro_batch)),
                     static_cast<uint32_t>(node.origin)};
@@ -448,7 +461,7 @@ Call Worker::make_call(const StepDescriptor& step, const RankProgram& program,
               .dout = bound.dout,
               .din = bound.din,
               .acc = bound.acc,
-              .begins_sum = writes,
+              .begins_sum = begin_sum(call, bound, sums),
               .rows = call.acc.place ? rows_at(call.acc.place, sums.depth()) : nullptr,
               .weight = std::max(call.weight, 0),
               .packed = packed_weight(program, call, bound, micro_batch),

@@ -130,7 +130,10 @@ class Worker {
                   int32_t micro_batch);
   Status run_op(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
                 BoundCall& bound, int32_t micro_batch);
-  // The call of an op. Clears its sum if that begins and the op does not write it.
+  void bind_weights(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
+                    BoundCall& bound, int32_t micro_batch);
+  bool begin_sum(const ProgramCall& call, BoundCall& bound, const GroupSums& sums);
+  // The call of an op; begins its sum.
   Call make_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
                  BoundCall& bound, int32_t micro_batch, const GroupSums& sums);
   // A part of the scratch memory, and the rows that are computed in it.
