@@ -1479,8 +1479,8 @@ typedef enum weft_load WEFT_UINT32_ {
  */
 WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, weft_load what, weft_error *err);
 /**
- * Loads parameters as weft_run_load with WEFT_LOAD_WEIGHTS, except those whose names match one of the patterns `kept`: for example a new head. They
- * keep their values, and tensors of the checkpoint with such names are not read. Patterns are separated by commas; '*' is any text, '?' any
+ * Loads parameters as weft_run_load with WEFT_LOAD_WEIGHTS, but not those whose names match a pattern of `kept`, for example those of a new head.
+ * These keep their values, and the checkpoint may lack them or have other shapes. Patterns are separated by commas; '*' is any text, '?' any
  * character. WEFT_ENOENT: a pattern matches no parameter of the run or the checkpoint. Between steps. Thread: owner.
  */
 WEFT_API weft_status weft_run_load_except(weft_run *run, weft_checkpoint *checkpoint, const char *kept, weft_error *err);

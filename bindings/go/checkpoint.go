@@ -91,8 +91,8 @@ func (r *Run) LoadWeights(checkpoint *Checkpoint) error {
 	return r.load(checkpoint, C.WEFT_LOAD_WEIGHTS)
 }
 
-// LoadExcept loads only the parameters, except those whose names match a pattern: these keep their values, and tensors of the checkpoint with
-// such names are not read. Patterns are separated by commas; "*" is any text, "?" any character.
+// LoadExcept loads only the parameters, but not those whose names match a pattern: these keep their values, and the checkpoint may lack them
+// or have other shapes. Patterns are separated by commas; "*" is any text, "?" any character.
 func (r *Run) LoadExcept(checkpoint *Checkpoint, kept string) error {
 	return r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
 		return C.weft_run_load_except(run, checkpoint.borrow(own), own.text(kept), err)

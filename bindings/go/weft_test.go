@@ -299,7 +299,11 @@ func TestResumedRunHasTheSameBits(t *testing.T) {
 	if digest(t, resumed) != digest(t, run) {
 		t.Error("the resumed run differs")
 	}
+	try(t, resumed.Write("out.bias", weft.Values, []float32{7}))
 	try(t, resumed.LoadExcept(checkpoint, "*.bias"))
+	if kept, err := resumed.Read("out.bias", weft.Values); err != nil || kept[0] != 7 {
+		t.Error("a parameter that keeps its value:", kept, err)
+	}
 	if err := resumed.LoadExcept(checkpoint, "head"); err == nil || !strings.Contains(err.Error(), "pattern 'head' matches no parameter") {
 		t.Error("a pattern that matches nothing:", err)
 	}

@@ -279,6 +279,7 @@ weft_status weft_run_load_except(weft_run* run, weft_checkpoint* checkpoint, con
     WEFT_TRY(require_run(run));
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(require(kept, "kept"));
+    if (!*kept) return Status(Code::invalid, "kept is empty, expected patterns of names");
     WEFT_TRY(require_settled(*run));
     return load_parameters(*run, *checkpoint, kept);
   });

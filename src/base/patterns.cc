@@ -1,7 +1,5 @@
 #include "base/patterns.h"
 
-#include "base/text.h"
-
 namespace weft {
 
 bool matches(std::string_view pattern, std::string_view name) {

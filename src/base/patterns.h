@@ -3,11 +3,25 @@
 
 #include <string_view>
 
+#include "base/status.h"
+#include "base/text.h"
+
 namespace weft {
 
 // Whether the whole name matches.
 bool matches(std::string_view pattern, std::string_view name);
-// `patterns`: separated by commas.
+// f(pattern) for each of a list that is separated by commas, until one fails. An empty list has
+// none; otherwise a pattern can be empty.
+template <typename F>
+Status each_pattern(std::string_view patterns, const F& f) {
+  while (!patterns.empty()) {
+    const bool is_last = patterns.find(',') == patterns.npos;
+    WEFT_TRY(f(take_item(patterns, ',')));
+    if (!is_last && patterns.empty()) return f(patterns);
+  }
+  return {};
+}
+// One of a list.
 bool matches_any(std::string_view patterns, std::string_view name);
 
 }  // namespace weft

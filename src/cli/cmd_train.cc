@@ -307,9 +307,10 @@ void add_checkpoint_options(Parser& parser, StoredOptions& settings, TrainOption
       .excludes("--resume");
   parser
       .add("--init-except", o.init_except,
-           "Parameters that keep their initial values, and not those of the file: patterns of "
-           "names, separated by commas")
-      .type("NAMES");
+           "Load no parameters whose names match these patterns, separated by commas; they keep "
+           "their initial values")
+      .type("NAMES")
+      .excludes("--resume");
   parser
       .add("--adapter", o.model.adapter,
            "Add the adapters in this directory of PEFT to MODEL, with their weights")

@@ -124,7 +124,7 @@ Outcome Trainer::check_rounds() const {
 
 Outcome Trainer::open_weights(weft_checkpoint* resumed) {
   CLI_TRY(weights_.open(options_.init, built_, resumed));
-  if (!options_.init_except.empty() && (resumed || !weights_.from))
+  if (!options_.init_except.empty() && !weights_.from)
     return {kUsage, "--init-except requires weights to start from",
             "--init FILE, or a MODEL that has weights"};
   if (!resumed) return {};

@@ -17,7 +17,7 @@ class NamedList {
   // The number of the item.
   int32_t add(T item) {
     const auto id = static_cast<int32_t>(items_.size());
-    // First, so that no item without its name remains if this or the next line has no memory.
+    // The name first: if the next line throws, find() ignores a name without an item.
     ids_.insert_or_assign(item.name, id);
     items_.push_back(std::move(item));
     return id;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/patterns.h"
 #include "base/text.h"
 #include "io/adapters.h"
 #include "io/model_config.h"
@@ -55,6 +56,19 @@ Result<NamedWeights> NamedWeights::of(const Weights& weights, const Model& model
     }
   }
   return out;
+}
+
+std::vector<std::string_view> NamedWeights::names() const {
+  std::vector<std::string_view> out;
+  for (const auto& [name, tensor] : params) out.push_back(name);
+  return out;
+}
+
+void NamedWeights::leave_out(std::string_view patterns) {
+  std::erase_if(params, [=](const auto& param) { return matches_any(patterns, param.first); });
+  if (tied_head &&
+      (matches_any(patterns, tied_to) || matches_any(patterns, tied_head->entry->name)))
+    tied_head.reset();
 }
 
 Result<std::vector<TensorSpec>> NamedWeights::specs() const {

@@ -16,6 +16,9 @@ struct NamedWeights {
   // Valid as long as the weights and the model.
   static Result<NamedWeights> of(const Weights& weights, const Model& model);
 
+  std::vector<std::string_view> names() const;  // of the parameters
+  // Without what matches one of these patterns. What is tied to such a parameter is not compared.
+  void leave_out(std::string_view patterns);
   // As SafetensorsFile::read_floats converts them. Not the tied head.
   Result<std::vector<TensorSpec>> specs() const;
   // A head that differs from the embedding was not tied when it was trained.

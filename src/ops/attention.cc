@@ -85,10 +85,16 @@ class Attention final : public Op {
             .weight_flops = 0};
   }
 
+  // Only the last input is i32: positions or a mask.
+  Status check_input(const Attrs& attrs, int, const View& input, std::span<const Desc>,
+                     std::span<const Desc>) const override {
+    return attrs.flags & kCausal ? check_positions(input) : check_mask(input);
+  }
+
   Status forward(const Call& call) const override {
     const Sizes s(call);
-    WEFT_TRY(check_positions(call, s.rows));
-    WEFT_TRY(check_mask(call, s.keys));
+    if (const View* positions = positions_of(call)) WEFT_TRY(check_positions(*positions));
+    if (const View* mask = mask_of(call)) WEFT_TRY(check_mask(*mask));
     for_heads(call, s, [&](const Head& head, float* scratch) { attend(call, s, head, scratch); });
     return {};
   }
@@ -119,27 +125,25 @@ class Attention final : public Op {
     return check_same_as({{DType::i32, Shape(rows)}, in[0].batched}, in.back(), port, with);
   }
 
-  static Status check_mask(const Call& call, int64_t keys) {
-    const View* mask = mask_of(call);
-    if (!mask) return {};
-    const int64_t samples = keys == 0 ? 0 : mask->desc.elements() / keys;
+  static Status check_mask(const View& mask) {
+    const int64_t keys = mask.desc.shape.last();
+    const int64_t samples = keys == 0 ? 0 : mask.desc.elements() / keys;
     for (int64_t i = 0; i < samples; ++i) {
-      const int32_t* flags = mask->i32() + i * keys;
+      const int32_t* flags = mask.i32() + i * keys;
       if (std::all_of(flags, flags + keys, [](int32_t flag) { return flag == 0; }))
         return Status(Code::data,
-                      cat("mask ", mask->desc.text(), ": all ", keys, " elements of sample ", i,
+                      cat("mask ", mask.desc.text(), ": all ", keys, " elements of sample ", i,
                           " are 0, expected one that is not"));
     }
     return {};
   }
 
-  static Status check_positions(const Call& call, int64_t rows) {
-    const View* positions = positions_of(call);
-    if (!positions) return {};
-    for (int64_t i = 0; i < positions->desc.elements(); ++i)
-      if (const int32_t position = positions->i32()[i]; position < 0 || position > i % rows)
+  static Status check_positions(const View& positions) {
+    const int64_t rows = positions.desc.shape.last();
+    for (int64_t i = 0; i < positions.desc.elements(); ++i)
+      if (const int32_t position = positions.i32()[i]; position < 0 || position > i % rows)
         return Status(Code::data, cat("position ", position, " at element ", i, " of ",
-                                      positions->desc.text(), ", expected 0 to ", i % rows));
+                                      positions.desc.text(), ", expected 0 to ", i % rows));
     return {};
   }
 

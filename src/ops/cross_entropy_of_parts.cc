@@ -6,7 +6,7 @@
 #include "kernels/ranges.h"
 #include "kernels/softmax.h"
 #include "ops/check.h"
-#include "ops/indices.h"
+#include "ops/targets.h"
 
 namespace weft {
 

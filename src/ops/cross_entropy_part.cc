@@ -9,7 +9,7 @@
 #include "kernels/ranges.h"
 #include "kernels/softmax.h"
 #include "ops/check.h"
-#include "ops/indices.h"
+#include "ops/targets.h"
 
 namespace weft {
 
@@ -40,9 +40,9 @@ class CrossEntropyPart final : public Op {
 
   // The loss is a small difference of these numbers.
   bool keeps_f32() const override { return true; }
-  IndexRange index_range(const Attrs& attrs, int port, std::span<const Desc>,
-                         std::span<const Desc>) const override {
-    return port == 1 ? targets_of(attrs.section.whole) : IndexRange();
+  Status check_input(const Attrs& attrs, int port, const View& input, std::span<const Desc>,
+                     std::span<const Desc>) const override {
+    return check_targets(input, port, attrs.section.whole);
   }
   bool differentiable(int port) const override { return port == 0; }
   Uses uses_input(const Attrs&) const override { return {.in = 0b11, .out = false, .stash = true}; }
@@ -57,7 +57,7 @@ class CrossEntropyPart final : public Op {
   }
 
   Status forward(const Call& call) const override {
-    WEFT_TRY(check_indices(call, 1, targets_of(call.attrs->section.whole)));
+    WEFT_TRY(check_targets(call.in[1], 1, call.attrs->section.whole));
     const int64_t n = call.in[0].desc.shape.last();
     for_rows(call, [&](int64_t row, int64_t column) {
       const float* logits = call.in[0].f32() + row * n;

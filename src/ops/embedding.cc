@@ -31,14 +31,9 @@ int64_t row_of(const Call& call, int64_t i) {
   return row < call.weights[0].desc.shape[0] ? std::max<int64_t>(row, -1) : -1;
 }
 
-IndexRange rows_of(const Attrs& attrs, const Desc& table) {
+Status check_rows(const Attrs& attrs, const View& indices, const Desc& table) {
   if (positions(attrs)) return {};
-  return {0, (attrs.section.whole ? attrs.section.whole : table.shape[0]) - 1};
-}
-
-Status check_rows(const Call& call) {
-  if (positions(*call.attrs)) return {};
-  return check_indices(call, 0, rows_of(*call.attrs, call.weights[0].desc));
+  return check_indices(indices, 0, attrs.section.whole ? attrs.section.whole : table.shape[0]);
 }
 
 class Embedding final : public Op {
@@ -71,9 +66,9 @@ class Embedding final : public Op {
     return inferred;
   }
 
-  IndexRange index_range(const Attrs& attrs, int, std::span<const Desc>,
-                         std::span<const Desc> weights) const override {
-    return rows_of(attrs, weights[0]);
+  Status check_input(const Attrs& attrs, int, const View& input, std::span<const Desc>,
+                     std::span<const Desc> weights) const override {
+    return check_rows(attrs, input, weights[0]);
   }
   bool differentiable(int) const override { return false; }
   bool copies_weight() const override { return true; }
@@ -89,7 +84,7 @@ class Embedding final : public Op {
   }
 
   Status forward(const Call& call) const override {
-    WEFT_TRY(check_rows(call));
+    WEFT_TRY(check_rows(*call.attrs, call.in[0], call.weights[0].desc));
     const int64_t width = call.weights[0].desc.shape[1];
     for_ranges(*call.tiles, call.in[0].desc.elements(), tile_rows(width),
                [&](int64_t begin, int64_t end) {
@@ -109,7 +104,7 @@ class Embedding final : public Op {
 
   // Tiles take columns, so that each number of the table is added to in the order of the rows.
   Status weight_grad(const Call& call) const override {
-    WEFT_TRY(check_rows(call));
+    WEFT_TRY(check_rows(*call.attrs, call.in[0], call.weights[0].desc));
     const int64_t width = call.acc.desc.shape[1], rows = call.in[0].desc.elements();
     for (int64_t i = 0; i < rows && call.rows; ++i)
       if (const int64_t row = row_of(call, i); row >= 0) call.rows->insert(row);

@@ -48,9 +48,9 @@ class Gather final : public Op {
     return Inferred{.out = out, .stash = {}, .scratch = 0};
   }
 
-  IndexRange index_range(const Attrs&, int port, std::span<const Desc> in,
-                         std::span<const Desc>) const override {
-    return port == 1 ? IndexRange{0, Sizes(in[0], in[1]).axis - 1} : IndexRange();
+  Status check_input(const Attrs&, int port, const View& input, std::span<const Desc> in,
+                     std::span<const Desc>) const override {
+    return port == 1 ? check_indices(input, port, Sizes(in[0], in[1]).axis) : Status();
   }
   bool differentiable(int port) const override { return port == 0; }
   Uses uses_input(const Attrs&) const override {
@@ -65,7 +65,7 @@ class Gather final : public Op {
 
   Status forward(const Call& call) const override {
     const Sizes s(call.in[0].desc, call.in[1].desc);
-    WEFT_TRY(check_indices(call, 1, {0, s.axis - 1}));
+    WEFT_TRY(check_indices(call.in[1], 1, s.axis));
     for_ranges(*call.tiles, s.outer * s.picks, tile_rows(s.inner), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t from = i / s.picks * s.axis + call.in[1].i32()[i];
@@ -79,7 +79,7 @@ class Gather final : public Op {
   Status input_grad(const Call& call) const override {
     if (!call.din[0]) return {};
     const Sizes s(call.din[0].desc, call.in[1].desc);
-    WEFT_TRY(check_indices(call, 1, {0, s.axis - 1}));
+    WEFT_TRY(check_indices(call.in[1], 1, s.axis));
     const int64_t strips = (s.inner + kColumns - 1) / kColumns;
     const int64_t work = (s.axis + s.picks) * std::min(s.inner, kColumns);
     for_ranges(*call.tiles, s.outer * strips, tile_rows(work), [&](int64_t begin, int64_t end) {

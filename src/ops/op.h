@@ -128,11 +128,6 @@ struct Cost {
   double forward_flops = 0, input_flops = 0, weight_flops = 0;
 };
 
-// What an i32 input may contain. By default any number.
-struct IndexRange {
-  int64_t first = INT32_MIN, last = INT32_MAX;
-};
-
 // The key of a call's random numbers.
 struct CallKey {
   uint64_t seed = 0, step = 0;
@@ -196,10 +191,11 @@ class Op {
   // f32[?,256], got f32[4,128]").
   virtual Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
                                  std::span<const Desc> weights) const = 0;
-  // Forward and W fail for other numbers.
-  virtual IndexRange index_range(const Attrs& attrs, int port, std::span<const Desc> in,
-                                 std::span<const Desc> weights) const {
-    (void)attrs, (void)port, (void)in, (void)weights;
+  // Whether the op can compute with the numbers of an i32 input, for any number of samples. `in` is
+  // for one sample. Forward fails for what this refuses.
+  virtual Status check_input(const Attrs& attrs, int port, const View& input,
+                             std::span<const Desc> in, std::span<const Desc> weights) const {
+    (void)attrs, (void)port, (void)input, (void)in, (void)weights;
     return {};
   }
   // May input `port` receive a gradient?

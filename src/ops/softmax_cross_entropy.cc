@@ -9,8 +9,8 @@
 #include "kernels/ranges.h"
 #include "kernels/softmax.h"
 #include "ops/check.h"
-#include "ops/indices.h"
 #include "ops/stored.h"
+#include "ops/targets.h"
 
 namespace weft {
 
@@ -42,9 +42,9 @@ class SoftmaxCrossEntropy final : public Op {
                     .scratch = sums * sizeof(double)};
   }
 
-  IndexRange index_range(const Attrs&, int port, std::span<const Desc> in,
-                         std::span<const Desc>) const override {
-    return port == 1 ? targets_of(in[0].shape.last()) : IndexRange();
+  Status check_input(const Attrs&, int port, const View& input, std::span<const Desc> in,
+                     std::span<const Desc>) const override {
+    return check_targets(input, port, in[0].shape.last());
   }
   bool differentiable(int port) const override { return port == 0; }
   bool is_loss() const override { return true; }
@@ -63,14 +63,14 @@ class SoftmaxCrossEntropy final : public Op {
   }
 
   Status forward(const Call& call) const override {
-    WEFT_TRY(check_indices(call, 1, targets_of(call.in[0].desc.shape.last())));
+    WEFT_TRY(check_targets(call.in[1], 1, call.in[0].desc.shape.last()));
     with_elements(call.in[0], [&call](const auto* logits) { sum_losses(call, logits); });
     return {};
   }
 
   Status input_grad(const Call& call) const override {
     if (!call.din[0]) return {};
-    WEFT_TRY(check_indices(call, 1, targets_of(call.in[0].desc.shape.last())));
+    WEFT_TRY(check_targets(call.in[1], 1, call.in[0].desc.shape.last()));
     const int64_t n = call.in[0].desc.shape.last();
     const double smoothing = call.attrs->factor;
     const float factor = static_cast<float>(1 / call.denominator);

@@ -33,8 +33,9 @@ Result<std::shared_ptr<const Model>> with_f32_nodes(const std::shared_ptr<const 
     return Status(Code::invalid, cat("f32_nodes is ", shown(config.f32_nodes),
                                      ", expected '' with precision f32"));
   std::vector<bool> f32(model->nodes().size(), false);
-  std::string_view patterns = config.f32_nodes;
-  while (!patterns.empty()) WEFT_TRY(add_matches(*model, take_item(patterns, ','), f32));
+  WEFT_TRY(each_pattern(config.f32_nodes, [&](std::string_view pattern) {
+    return add_matches(*model, pattern, f32);
+  }));
   auto out = std::make_shared<Model>(*model);
   out->set_f32(f32);
   return std::shared_ptr<const Model>(out);

@@ -300,6 +300,7 @@ Status Admission::choose_rank(Candidate& candidate, const JoinRequest& request) 
     assign_rank(*there, free, joined_[static_cast<size_t>(rank)]);
   }
   assign_rank(candidate, rank, request);
+  if (endpoints_.size() == kEndpoints) endpoints_.erase(endpoints_.begin());
   endpoints_.push_back(request.endpoint);
   return {};
 }

@@ -53,7 +53,7 @@ class Admission final : private PeerConnection::Reader {
   // missing ranks; the candidates are then refused, and expect() may be called again.
   void expect(const Plan& plan, int64_t timeout_ms, std::function<void(const Status&)> done);
   const std::vector<JoinRequest>& joined() const { return joined_; }
-  // Of all processes that have had a rank, also if they left before the run.
+  // Of the processes that had a rank last, also if they left before the run.
   std::vector<std::string> take_endpoints() { return std::move(endpoints_); }
   // This process is rank `self` of the run with that identity. Ranks that connected earlier were
   // kept until now. A connection that does not know the name of the run was not welcomed by rank 0,
@@ -114,6 +114,7 @@ class Admission final : private PeerConnection::Reader {
   // Index 0 stays empty. A candidate has a rank if and only if it is here.
   std::vector<Candidate*> candidate_of_rank_;
   std::vector<JoinRequest> joined_;
+  static constexpr size_t kEndpoints = 4096;
   std::vector<std::string> endpoints_;
   std::vector<bool> has_connection_;  // by rank: that of the run, so the candidate may leave
   const Plan* plan_ = nullptr;

@@ -14,32 +14,30 @@ namespace weft {
 
 namespace {
 
-bool has_adapter(const std::vector<TensorSpec>& tensors, bool adapter) {
-  return std::any_of(tensors.begin(), tensors.end(), [adapter](const TensorSpec& tensor) {
-    return is_adapter(tensor.name) == adapter;
+bool has_adapter(const std::vector<std::string_view>& names, bool adapter) {
+  return std::any_of(names.begin(), names.end(),
+                     [adapter](std::string_view name) { return is_adapter(name) == adapter; });
+}
+
+// Each pattern matches a parameter of the plan or a tensor of the file.
+Status check_patterns(std::string_view kept, const Plan& plan,
+                      const std::vector<std::string_view>& found) {
+  return each_pattern(kept, [&](std::string_view pattern) {
+    const auto& params = plan.whole->params();
+    const bool any =
+        std::any_of(params.begin(), params.end(),
+                    [=](const Param& param) { return matches(pattern, param.name); }) ||
+        std::any_of(found.begin(), found.end(),
+                    [=](std::string_view name) { return matches(pattern, name); });
+    return any ? Status()
+               : Status(Code::not_found, cat("pattern ", shown(pattern), " matches no parameter ",
+                                             "of the model and none of the file"));
   });
 }
 
-// Leaves out the tensors of a file that a load does not read.
-Result<std::vector<TensorSpec>> without(std::vector<TensorSpec> found, std::string_view kept,
-                                        const Plan& plan) {
-  for (std::string_view rest = kept; !rest.empty();) {
-    const std::string_view pattern = take_item(rest, ',');
-    const auto& params = plan.whole->params();
-    const auto named = [pattern](const auto& item) { return matches(pattern, item.name); };
-    if (std::none_of(params.begin(), params.end(), named) &&
-        std::none_of(found.begin(), found.end(), named))
-      return Status(Code::not_found,
-                    cat("pattern ", shown(pattern),
-                        " matches no parameter of the model and none of the file"));
-  }
-  std::erase_if(found, [kept](const TensorSpec& spec) { return matches_any(kept, spec.name); });
-  return found;
-}
-
-// The parameters to load from a file, which has these tensors. Adapters keep their values if the
-// file has none, and the other parameters if it has only adapters.
-NamedTensors model_from(const Plan& plan, const std::vector<TensorSpec>& found,
+// The parameters to load from a file that has these tensors. Adapters keep their values if the file
+// has none, and the other parameters if it has only adapters; so do those that match `kept`.
+NamedTensors model_from(const Plan& plan, const std::vector<std::string_view>& found,
                         std::string_view kept, bool only_adapters = false) {
   const bool adapters = only_adapters || has_adapter(found, true),
              others = !only_adapters && has_adapter(found, false);
@@ -133,15 +131,22 @@ Status load_run(Run& run, Checkpoint& checkpoint) {
 }
 
 Status load_weights(Run& run, Checkpoint& checkpoint, std::string_view kept) {
-  WEFT_TRY_ASSIGN(const auto found, without(checkpoint.model(), kept, run.plan()));
-  return load_model(run, checkpoint, model_from(run.plan(), found, kept), found);
+  std::vector<std::string_view> names;
+  for (const TensorSpec& tensor : checkpoint.model()) names.push_back(tensor.name);
+  WEFT_TRY(check_patterns(kept, run.plan(), names));
+  std::vector<TensorSpec> found = checkpoint.model();
+  std::erase_if(found, [kept](const TensorSpec& each) { return matches_any(kept, each.name); });
+  return load_model(run, checkpoint, model_from(run.plan(), names, kept), found);
 }
 
 Status load_weights(Run& run, const Weights& weights, std::string_view kept) {
-  WEFT_TRY_ASSIGN(const NamedWeights named, NamedWeights::of(weights, *run.plan().whole));
-  WEFT_TRY_ASSIGN(std::vector<TensorSpec> all, named.specs());
-  WEFT_TRY_ASSIGN(const auto found, without(std::move(all), kept, run.plan()));
-  const NamedTensors model = model_from(run.plan(), found, kept, !weights.adapters.empty());
+  WEFT_TRY_ASSIGN(NamedWeights named, NamedWeights::of(weights, *run.plan().whole));
+  std::vector<std::string_view> names = named.names();
+  const NamedTensors model = model_from(run.plan(), names, kept, !weights.adapters.empty());
+  if (named.tied_head) names.push_back(named.tied_head->entry->name);
+  WEFT_TRY(check_patterns(kept, run.plan(), names));
+  named.leave_out(kept);
+  WEFT_TRY_ASSIGN(const std::vector<TensorSpec> found, named.specs());
   WEFT_TRY(compare_tensors(weights.path, specs_of(run.plan(), model), found));
   WEFT_TRY(named.check_tied_head());
   std::vector<Weights::Tensor> from;

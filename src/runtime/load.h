@@ -12,7 +12,7 @@ namespace weft {
 // shapes agree.
 Status load_run(Run& run, Checkpoint& checkpoint);
 // Loads only parameters. Adapters keep their values if the source has none, and the other
-// parameters if it has only adapters. So do those that match one of the patterns `kept`.
+// parameters if it has only adapters. So do those that match `kept`, see base/patterns.h.
 Status load_weights(Run& run, Checkpoint& checkpoint, std::string_view kept = {});
 Status load_weights(Run& run, const Weights& weights, std::string_view kept = {});
 

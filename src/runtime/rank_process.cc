@@ -20,20 +20,24 @@ int32_t most_joined(const Plan& plan) {
   return most;
 }
 
-// For any stage, forward and backward, as estimated by the ops. An op of the program can take any
-// time, so its estimate is high.
+// For any stage, forward and backward, as estimated by the ops.
 double longest_action(const Plan& plan) {
-  constexpr double kOpOfProgram = 6;  // seconds; the limit is 100 times this
   const double together = most_joined(plan);
   const ScheduleCosts costs = schedule_costs(*plan.model, plan.config, {}, plan.stage_of_node);
-  const auto& nodes = plan.model->nodes();
-  const bool any_of_program = std::any_of(nodes.begin(), nodes.end(), [](const Node& node) {
-    return !node.is_input() && node.op->of_caller();
-  });
-  double longest = any_of_program ? kOpOfProgram : 0;
+  double longest = 0;
   for (size_t s = 0; s < costs.forward.size(); ++s)
     longest = std::max(longest, costs.forward[s] + costs.input[s] + together * costs.weight[s]);
   return longest;
+}
+
+bool has_ops_of_program(const Plan& plan, int32_t rank) {
+  const std::vector<uint32_t> stages = plan.stages_on(rank);
+  const auto& nodes = plan.model->nodes();
+  for (size_t id = 0; id < nodes.size(); ++id)
+    if (!nodes[id].is_input() && nodes[id].op->of_caller() &&
+        std::count(stages.begin(), stages.end(), static_cast<uint32_t>(plan.stage_of_node[id])))
+      return true;
+  return false;
 }
 
 }  // namespace
@@ -51,7 +55,7 @@ RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& w
                act();
              }),
       watch_timer_(loop, [this] { watch(); }),
-      stall_(longest_action(*plan_), monotonic_ns()),
+      stall_(has_ops_of_program(*plan_, worker.rank()), longest_action(*plan_), monotonic_ns()),
       finished_(monotonic_ns()) {
   node_ = std::make_unique<RankNode>(plan_, worker.rank(), identity,
                                      static_cast<RankNodeEffects&>(*this), times);

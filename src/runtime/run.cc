@@ -8,7 +8,7 @@
 namespace weft {
 
 Run::Run(std::shared_ptr<const Plan> plan, void (*drop)(void*), const LogSink& log)
-    : plan_(std::move(plan)), ranges_(*plan_), drop_(drop), log_(log) {
+    : plan_(std::move(plan)), checks_(*plan_), drop_(drop), log_(log) {
   const size_t inputs = plan_->model->inputs().size();
   for (size_t i = 0; i < kQueue; ++i) {
     steps_.push_back(std::make_unique<Step>());
@@ -62,7 +62,7 @@ Status Run::submit(Step* step) {
 
 Status Run::describe(Step& step) {
   WEFT_TRY_ASSIGN(step.descriptor, describe_step(*plan_, step.mode, step.update, step.batch));
-  if (step.fed == 0) WEFT_TRY(ranges_.check(*plan_, step.mode, step.batch));
+  if (step.fed == 0) WEFT_TRY(checks_.check(*plan_, step.mode, step.batch));
   step.descriptor.step = trained_;
   step.descriptor.rate = rate_;
   step.descriptor.fed = step.fed;

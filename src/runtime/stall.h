@@ -1,7 +1,7 @@
-// Detects a rank that does not make progress: no finished action for 30 s, ten times the median
-// action or a hundred times the longest action on a fast processor, whichever is longest. So a long
-// kernel is not a stall. A rank that waits for one that computes is not watched: see
-// RankNode::must_progress().
+// Detects a rank that does not make progress: no finished action for 30 s (10 minutes if it has ops
+// of the program, whose time is unknown), ten times the median action or a hundred times the
+// longest action on a fast processor, whichever is longest. So a long kernel is not a stall. A rank
+// that waits for one that computes is not watched: see RankNode::must_progress().
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,14 @@ namespace weft {
 
 class StallWatch {
  public:
-  static constexpr int64_t kLeast = 30'000'000'000;  // nanoseconds
+  // Nanoseconds.
+  static constexpr int64_t kLeast = 30'000'000'000, kLeastWithOps = 20 * kLeast;
 
   // `longest_action`: of any rank on a fast processor, in seconds. Before the first action there is
   // no median.
-  StallWatch(double longest_action, int64_t now)
-      : least_(std::max(kLeast, static_cast<int64_t>(100e9 * std::min(longest_action, 1e6)))),
+  StallWatch(bool has_ops_of_program, double longest_action, int64_t now)
+      : least_(std::max(has_ops_of_program ? kLeastWithOps : kLeast,
+                        static_cast<int64_t>(100e9 * std::min(longest_action, 1e6)))),
         last_(now),
         looked_(now) {}
   void ran(const JobTime& time) {

@@ -53,13 +53,17 @@ TEST(Preset, WhatIsNoPresetIsRefusedByName) {
 }
 
 // x [6] -> the named layers of 6 -> mean squared error to y [6].
-RunPtr start_layers(std::initializer_list<const char*> names, int64_t width = 6) {
-  const ModelPtr model = new_model();
+ModelPtr layers_of(std::initializer_list<const char*> names, int64_t width = 6) {
+  ModelPtr model = new_model();
   weft_value x = add_input(model, "x", {1, 6});
   const weft_value y = add_input(model, "y", {1, width});
   for (const char* name : names) x = add_linear(model, name, x, width);
   add_node(model, "mse", {x, y});
-  return start(model, plan_config());
+  return model;
+}
+
+RunPtr start_layers(std::initializer_list<const char*> names, int64_t width = 6) {
+  return start(layers_of(names, width), plan_config());
 }
 
 TEST(Save, AnOptionIsThereOnceAndHasAKey) {
@@ -155,6 +159,56 @@ TEST(CheckpointTest, ParametersThatMatchKeepTheirValues) {
   }
   expect_error(weft_run_load_except(saved.get(), checkpoint.get(), nullptr, &err), err, WEFT_EINVAL,
                {"kept is NULL"});
+}
+
+RunPtr start_adapted(std::initializer_list<const char*> names) {
+  const ModelPtr model = layers_of(names);
+  const char* const target = "a";
+  weft_adapter_config config = defaults(weft_adapter_config_init);
+  config.targets = &target;
+  config.n_targets = 1;
+  weft_model* out = nullptr;
+  Error err;
+  EXPECT_EQ(weft_model_adapt(model.get(), &config, &out, &err), WEFT_OK) << err.text;
+  return start(ModelPtr(out), plan_config());
+}
+
+// What the file has decides which parameters may be missing, also if they are not loaded.
+TEST(CheckpointTest, ParametersThatKeepTheirValuesHideNoMissingOnes) {
+  const Directory directory;
+  weft_save_config config = defaults(weft_save_config_init);
+  config.directory = directory.path.c_str();
+  Error err;
+  ASSERT_EQ(weft_run_save(start_adapted({"a", "b"}).get(), &config, &err), WEFT_OK) << err.text;
+  const CheckpointPtr checkpoint = open_checkpoint(directory.path);
+  const RunPtr longer = start_adapted({"a", "b", "c"});
+  for (const char* kept : {"b.*", "a.weight,a.bias,b.*"})
+    expect_error(weft_run_load_except(longer.get(), checkpoint.get(), kept, &err), err, WEFT_EDATA,
+                 {"2 missing tensors: 'c.weight', 'c.bias'"});
+  expect_error(weft_run_load_except(longer.get(), checkpoint.get(), "", &err), err, WEFT_EINVAL,
+               {"kept is empty"});
+}
+
+// A head that is not tied, in a model in which it is: with another vocabulary, both are new.
+TEST(CheckpointTest, AHeadThatIsTiedToAParameterThatKeepsItsValueIsNotCompared) {
+  const auto preset = [](const char* text) {
+    weft_model* made = nullptr;
+    Error err;
+    EXPECT_EQ(weft_model_preset(text, 0, 1, &made, nullptr, &err), WEFT_OK) << err.text;
+    return start(ModelPtr(made), plan_config());
+  };
+  const std::string file = Directory().path + ".safetensors";
+  Error err;
+  const RunPtr untied = preset("gpt-nano:blocks=1,width=8,heads=1,context=4,vocabulary=5,tied=0");
+  ASSERT_EQ(weft_run_export(untied.get(), file.c_str(), &err), WEFT_OK) << err.text;
+  const CheckpointPtr weights = open_checkpoint(file);
+  const RunPtr tied = preset("gpt-nano:blocks=1,width=8,heads=1,context=4,vocabulary=5");
+  expect_error(weft_run_load(tied.get(), weights.get(), WEFT_LOAD_WEIGHTS, &err), err, WEFT_EDATA,
+               {"'lm_head.weight' differs from 'wte.weight'"});
+  for (const char* kept : {"wte.*", "lm_head.weight", "*.weight"})
+    EXPECT_EQ(weft_run_load_except(tied.get(), weights.get(), kept, &err), WEFT_OK) << err.text;
+  const RunPtr wider = preset("gpt-nano:blocks=1,width=8,heads=1,context=4,vocabulary=6");
+  EXPECT_EQ(weft_run_load_except(wider.get(), weights.get(), "wte.*", &err), WEFT_OK) << err.text;
 }
 
 TEST(CheckpointTest, AnErrorOfAHostileNameIsPrintableAndEndsInDotsWhereItIsCut) {

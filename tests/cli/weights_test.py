@@ -24,6 +24,7 @@ class Weights(Case):
         self.assertEqual(len(digests), 1)
         self.fails(3, "pattern 'head' matches no parameter", "train", *wider, "--init-except", "head", "--in-process")
         self.fails(2, "--init-except requires weights to start from", "train", *train, "--init-except", "wte.*")
+        self.fails(2, "--resume excludes --init-except", "train", "--resume", self.path("ck"), "--init-except", "wte.*")
 
     def test_started_ranks_read_them(self):
         done = run("train", TINY, *STEP, "--init", self.path("weights"), "--ranks", 4, "--json", "--verbose")

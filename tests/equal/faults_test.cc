@@ -280,6 +280,8 @@ TEST(Faults, ARankThatWaitsForOneThatComputesHasNotStalled) {
   ASSERT_EQ(state(1), Activity::State::runs);
   EXPECT_FALSE(mesh.node(0).must_progress());
   EXPECT_TRUE(mesh.node(1).must_progress());
+  EXPECT_TRUE(mesh.node(0).describe(mesh.now()).starts_with("step 1 waits for rank 0, 1; rank 0: "))
+      << mesh.node(0).describe(mesh.now());
 }
 
 // Frames that are lost, repeated, reordered or flipped, connections that break: the same values, or

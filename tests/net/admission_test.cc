@@ -275,6 +275,8 @@ TEST_F(AdmissionTest, AProcessThatMayHaveAnyRankMakesRoomForOneThatAsksForIts) {
   // rank.
   const auto early = ask(7);
   expect_refusal(1, "it asks to be rank 7, the run has the ranks 0 to 2");
+  const auto below = ask(-2);
+  expect_refusal(2, "it asks to be rank -2, the run has the ranks 0 to 2");
   const auto one = ask(1);
   ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
   EXPECT_TRUE(gathered_->ok()) << gathered_->text();

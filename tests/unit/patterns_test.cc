@@ -36,6 +36,23 @@ TEST(Patterns, OneOfAListMatches) {
   EXPECT_FALSE(matches_any("", ""));
 }
 
+TEST(Patterns, AListIsVisitedWithItsEmptyPatterns) {
+  const auto items = [](std::string_view list) {
+    std::string out;
+    const Status status = each_pattern(list, [&out](std::string_view pattern) {
+      out += "[" + std::string(pattern) + "]";
+      return pattern == "end" ? Status(Code::invalid, "end") : Status();
+    });
+    return out + (status.ok() ? "" : " failed");
+  };
+  EXPECT_EQ(items(""), "");
+  EXPECT_EQ(items("a"), "[a]");
+  EXPECT_EQ(items("a,"), "[a][]");
+  EXPECT_EQ(items(",a"), "[][a]");
+  EXPECT_EQ(items("a,,b"), "[a][][b]");
+  EXPECT_EQ(items("a,end,b"), "[a][end] failed");
+}
+
 TEST(Patterns, MatchWhatTheyAreDefinedToMatch) {
   std::mt19937 rng(3);
   const auto text = [&rng](std::string_view letters, size_t most) {

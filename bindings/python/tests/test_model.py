@@ -50,7 +50,7 @@ class Ops(unittest.TestCase):
             "rope at positions": (x.rope(2, [1.0], ids), (1, 6, 8)),
             "norms": (x.layer_norm().rms_norm().rms_norm(unit_offset=True).batch_norm(momentum=0.2), (1, 6, 8)),
             "caps": (x.softcap(30.0).linear(24).attention(4, cap=50.0), (1, 6, 8)),
-            "elements": (x.exp().gelu().gelu(tanh=True).log().relu().sigmoid().silu().softplus().sqrt().tanh().softmax().dropout(0.1), (1, 6, 8)),
+            "elements": (x.exp().gelu().gelu(tanh=True).log().relu().sigmoid().silu().softplus().sqrt().tanh().softmax().log_softmax().dropout(0.1), (1, 6, 8)),
             "gather": (x.gather(model.input("k", (6, 3), "int32")), (1, 6, 3)),
             "where": (model.input("c", (6, 8), "int32").where(x, table), (1, 6, 8)),
         }

@@ -458,17 +458,17 @@ class Run(Polled):
             self._promise(_Pending(settings.struct.tag, (), False), _raw.weft_run_save, settings.pointer)
         return int(settings.struct.tag)
 
-    def load(self, checkpoint: Union[Checkpoint, Path], what: Union[Load, str] = Load.ALL, kept: Optional[str] = None) -> None:
-        """Loads parameters by name; "all" also loads the optimizer state and the number of steps, "weights" does not. `kept`: patterns of names,
-        separated by commas, such as "head.*": with "weights", these parameters keep their values, and tensors with such names are not read."""
-        if kept is not None and choice(Load, what) != Load.WEIGHTS:
+    def load(self, checkpoint: Union[Checkpoint, Path], what: Union[Load, str, None] = None, kept: Union[str, Sequence[str], None] = None) -> None:
+        """Loads parameters by name; "all" (the default) also loads the optimizer state and the number of steps, "weights" does not. `kept`: a pattern
+        of names, such as "head.*", or several. These parameters keep their values; then "weights" is the default and the only choice."""
+        if kept is not None and choice(Load, what or Load.WEIGHTS) != Load.WEIGHTS:
             raise ValueError("kept requires what='weights'")
         if not isinstance(checkpoint, Checkpoint):
             with Checkpoint(checkpoint) as opened:
                 return self.load(opened, what, kept)
-        function, last = (_raw.weft_run_load, choice(Load, what)) if kept is None else (_raw.weft_run_load_except, encode(kept))
+        last = choice(Load, what or Load.ALL) if kept is None else encode(kept if isinstance(kept, str) else ",".join(kept))
         with checkpoint._lock:
-            self._call(function, checkpoint._ptr, last)
+            self._call(_raw.weft_run_load if kept is None else _raw.weft_run_load_except, checkpoint._ptr, last)
 
     def export(self, path: Path) -> None:
         """Writes all parameters as one safetensors file."""

@@ -52,7 +52,7 @@ pub struct TensorInfo {
 /// A saved run, or weights: a safetensors file, or a directory of Transformers or PEFT.
 ///
 /// ```
-/// # use weft::{Checkpoint, Desc, Mode, Model, Plan, Run, SaveOptions, Status, Tensor};
+/// # use weft::{Checkpoint, Desc, Mode, Model, Part, Plan, Run, SaveOptions, Status, Tensor};
 /// # let directory = std::env::temp_dir().join(format!("weft_resume_{}", std::process::id()));
 /// # let mut model = Model::new()?;
 /// # let x = model.input("x", &Desc::f32([1, 1]))?;
@@ -75,7 +75,10 @@ pub struct TensorInfo {
 ///     run.step(&batch, Mode::Train)?;
 /// }
 /// run.save(&directory, &SaveOptions::default())?;
+/// # let seven = Tensor::from_vec([1], vec![7.0f32])?;
+/// # run.write("out.bias", Part::Value, &seven)?;
 /// # run.load_except(&mut Checkpoint::open(&directory)?, "*.bias")?;
+/// # assert_eq!(run.read("out.bias", Part::Value)?.as_slice::<f32>()?, [7.0]);
 /// # assert!(run.load_except(&mut Checkpoint::open(&directory)?, "head.*").is_err());
 /// # }
 /// # std::fs::remove_dir_all(&directory).unwrap();
@@ -222,8 +225,8 @@ impl Run {
         attempt(|err| unsafe { sys::weft_run_load(self.raw(), checkpoint.raw(), sys::WEFT_LOAD_WEIGHTS, err) }).map(drop)
     }
 
-    /// Loads the parameters only, except those whose names match a pattern: these keep their values, and tensors of the checkpoint with such
-    /// names are not read. Patterns are separated by commas; `*` is any text, `?` any character.
+    /// Loads the parameters only, but not those whose names match a pattern: these keep their values, and the checkpoint may lack them or have
+    /// other shapes. Patterns are separated by commas; `*` is any text, `?` any character.
     pub fn load_except(&mut self, checkpoint: &mut Checkpoint, kept: &str) -> Result<()> {
         let kept = c_string(kept)?;
         attempt(|err| unsafe { sys::weft_run_load_except(self.raw(), checkpoint.raw(), kept.as_ptr(), err) }).map(drop)

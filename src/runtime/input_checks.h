@@ -1,5 +1,5 @@
-// Which numbers the nodes of a plan take from i32 inputs of the model. A batch with another one is
-// refused before its step begins: a step that fails ends the run.
+// Whether the nodes of a plan can compute with the i32 inputs of a batch. This is checked before
+// its step begins, because a step that fails ends the run.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@
 
 namespace weft {
 
-class InputRanges {
+class InputChecks {
  public:
-  explicit InputRanges(const Plan& plan);
+  explicit InputChecks(const Plan& plan);
   // Errors name the input and the node.
   Status check(const Plan& plan, Mode mode, const Batch& batch) const;
 
@@ -20,7 +20,8 @@ class InputRanges {
   struct Use {
     size_t input;  // index into Model::inputs()
     NodeId node;
-    IndexRange range;
+    int port;
+    std::vector<Desc> in, weights;  // of the node, for one sample
   };
   std::array<std::vector<Use>, kModes> uses_;
 };
