@@ -99,6 +99,12 @@ Result<ExportSource> source_to_export(weft_checkpoint& c) {
   return c.checkpoint ? export_source(*c.checkpoint) : export_source(*c.weights);
 }
 
+Status load_parameters(weft_run& run, weft_checkpoint& from, std::string_view kept) {
+  ++run.weights_written;
+  return from.weights ? load_weights(*run.run, *from.weights, kept)
+                      : load_weights(*run.run, *from.checkpoint, kept);
+}
+
 }  // namespace
 
 weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_error* err) {
@@ -246,12 +252,6 @@ weft_status weft_checkpoint_keep_source(const char* directory, const char* sourc
     WEFT_TRY(require(directory, "directory"));
     return keep_source(directory, source ? source : "", tokenizer ? tokenizer : "");
   });
-}
-
-static Status load_parameters(weft_run& run, weft_checkpoint& from, std::string_view kept) {
-  ++run.weights_written;
-  return from.weights ? load_weights(*run.run, *from.weights, kept)
-                      : load_weights(*run.run, *from.checkpoint, kept);
 }
 
 weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, weft_load what,

@@ -14,10 +14,9 @@ bool matches(std::string_view pattern, std::string_view name);
 // none; otherwise a pattern can be empty.
 template <typename F>
 Status each_pattern(std::string_view patterns, const F& f) {
-  while (!patterns.empty()) {
-    const bool is_last = patterns.find(',') == patterns.npos;
+  for (bool more = !patterns.empty(); more;) {
+    more = patterns.find(',') != patterns.npos;
     WEFT_TRY(f(take_item(patterns, ',')));
-    if (!is_last && patterns.empty()) return f(patterns);
   }
   return {};
 }

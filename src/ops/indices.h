@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// From `first` to `last`. Errors say `exception` after the numbers that are expected.
+// From `first` to `last`. `exception` describes the numbers below 0 in errors.
 inline Status check_range(const View& input, int port, int64_t first, int64_t last,
                           std::string_view exception = "") {
   for (int64_t i = 0; i < input.desc.elements(); ++i)

@@ -53,7 +53,7 @@ class Admission final : private PeerConnection::Reader {
   // missing ranks; the candidates are then refused, and expect() may be called again.
   void expect(const Plan& plan, int64_t timeout_ms, std::function<void(const Status&)> done);
   const std::vector<JoinRequest>& joined() const { return joined_; }
-  // Of the processes that had a rank last, also if they left before the run.
+  // The addresses of the last processes that had a rank, also of those that left before the run.
   std::vector<std::string> take_endpoints() { return std::move(endpoints_); }
   // This process is rank `self` of the run with that identity. Ranks that connected earlier were
   // kept until now. A connection that does not know the name of the run was not welcomed by rank 0,

@@ -55,7 +55,9 @@ RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& w
                act();
              }),
       watch_timer_(loop, [this] { watch(); }),
-      stall_(has_ops_of_program(*plan_, worker.rank()), longest_action(*plan_), monotonic_ns()),
+      stall_(has_ops_of_program(*plan_, worker.rank()) ? StallWatch::kLeastWithOps
+                                                       : StallWatch::kLeast,
+             longest_action(*plan_), monotonic_ns()),
       finished_(monotonic_ns()) {
   node_ = std::make_unique<RankNode>(plan_, worker.rank(), identity,
                                      static_cast<RankNodeEffects&>(*this), times);

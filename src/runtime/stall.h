@@ -21,9 +21,8 @@ class StallWatch {
 
   // `longest_action`: of any rank on a fast processor, in seconds. Before the first action there is
   // no median.
-  StallWatch(bool has_ops_of_program, double longest_action, int64_t now)
-      : least_(std::max(has_ops_of_program ? kLeastWithOps : kLeast,
-                        static_cast<int64_t>(100e9 * std::min(longest_action, 1e6)))),
+  StallWatch(int64_t least, double longest_action, int64_t now)
+      : least_(std::max(least, static_cast<int64_t>(100e9 * std::min(longest_action, 1e6)))),
         last_(now),
         looked_(now) {}
   void ran(const JobTime& time) {

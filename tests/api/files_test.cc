@@ -133,7 +133,7 @@ TEST(CheckpointTest, ParametersThatMatchKeepTheirValues) {
   Error err;
   ASSERT_EQ(weft_run_save(saved.get(), &config, &err), WEFT_OK) << err.text;
   const CheckpointPtr checkpoint = open_checkpoint(directory.path);
-  const std::string file = directory.path + ".safetensors";
+  const std::string file = directory.path + "/weights.safetensors";
   ASSERT_EQ(weft_checkpoint_export(checkpoint.get(), file.c_str(), &err), WEFT_OK) << err.text;
   const CheckpointPtr weights = open_checkpoint(file);
   const auto body = read(saved, "a.weight", WEFT_VALUE, {6, 6});
@@ -197,7 +197,8 @@ TEST(CheckpointTest, AHeadThatIsTiedToAParameterThatKeepsItsValueIsNotCompared) 
     EXPECT_EQ(weft_model_preset(text, 0, 1, &made, nullptr, &err), WEFT_OK) << err.text;
     return start(ModelPtr(made), plan_config());
   };
-  const std::string file = Directory().path + ".safetensors";
+  const Directory directory;
+  const std::string file = directory.path + "/weights.safetensors";
   Error err;
   const RunPtr untied = preset("gpt-nano:blocks=1,width=8,heads=1,context=4,vocabulary=5,tied=0");
   ASSERT_EQ(weft_run_export(untied.get(), file.c_str(), &err), WEFT_OK) << err.text;

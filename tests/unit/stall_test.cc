@@ -16,7 +16,7 @@ int64_t ask(StallWatch& watch, int64_t from, int64_t until) {
 }
 
 TEST(Stall, ThirtySecondsAtLeast) {
-  StallWatch watch(false, 0, 100 * kSecond);
+  StallWatch watch(StallWatch::kLeast, 0, 100 * kSecond);
   EXPECT_EQ(ask(watch, 101 * kSecond, 130 * kSecond), 0);
   EXPECT_EQ(watch.stalled(131 * kSecond), 31 * kSecond);
   watch.ran({.begin = 130 * kSecond, .end = 131 * kSecond});
@@ -24,7 +24,7 @@ TEST(Stall, ThirtySecondsAtLeast) {
 }
 
 TEST(Stall, TimeInWhichTheProcessWasStoppedDoesNotCount) {
-  StallWatch watch(false, 0, 0);
+  StallWatch watch(StallWatch::kLeast, 0, 0);
   EXPECT_EQ(ask(watch, kSecond, 10 * kSecond), 0);
   EXPECT_EQ(watch.stalled(1000 * kSecond), 0);
   EXPECT_EQ(ask(watch, 1001 * kSecond, 1020 * kSecond), 0);
@@ -32,21 +32,21 @@ TEST(Stall, TimeInWhichTheProcessWasStoppedDoesNotCount) {
 }
 
 TEST(Stall, AFirstActionMayBeLongWhereOnesAreExpected) {
-  EXPECT_EQ(StallWatch(false, 0.001, 0).limit(), 30 * kSecond);
-  StallWatch watch(false, 2, 0);
+  EXPECT_EQ(StallWatch(StallWatch::kLeast, 0.001, 0).limit(), 30 * kSecond);
+  StallWatch watch(StallWatch::kLeast, 2, 0);
   EXPECT_EQ(watch.limit(), 200 * kSecond);
   watch.ran({.begin = 0, .end = kSecond});
   EXPECT_EQ(watch.limit(), 200 * kSecond);
 }
 
 TEST(Stall, OpsOfTheProgramMayTakeTenMinutes) {
-  StallWatch watch(true, 0.001, 0);
+  StallWatch watch(StallWatch::kLeastWithOps, 0.001, 0);
   EXPECT_EQ(watch.limit(), 600 * kSecond);
-  EXPECT_EQ(StallWatch(true, 7, 0).limit(), 700 * kSecond);
+  EXPECT_EQ(StallWatch(StallWatch::kLeastWithOps, 7, 0).limit(), 700 * kSecond);
 }
 
 TEST(Stall, TenTimesTheMedianOfLongActions) {
-  StallWatch watch(false, 0, 0);
+  StallWatch watch(StallWatch::kLeast, 0, 0);
   int64_t now = 0;
   for (int i = 0; i < 200; ++i) {
     const int64_t length = i % 3 == 2 ? 1 * kSecond : 8 * kSecond;  // the median is 8 s
