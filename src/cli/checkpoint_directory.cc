@@ -40,12 +40,14 @@ std::optional<uint64_t> step_of(std::string_view name) {
 }
 
 // Also a damaged one.
-std::optional<uint64_t> newest_step(const std::string& directory) {
+std::optional<uint64_t> newest_step(const std::string& directory, std::error_code& error) {
   std::optional<uint64_t> newest;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
-    if (const auto step = step_of(entry.path().filename().string()))
+  fs::directory_iterator entry(directory, error);
+  while (!error && entry != fs::directory_iterator()) {
+    if (const auto step = step_of(entry->path().filename().string()))
       newest = std::max(newest.value_or(0), *step);
+    entry.increment(error);
+  }
   return newest;
 }
 
@@ -105,7 +107,7 @@ Outcome CheckpointDirectory::check_kind() const {
   if (fs::exists(fs::path(path_) / "manifest.json", ignored))
     return {kBadInput, "--checkpoint: '" + path_ + "' is a checkpoint",
             "name the directory of checkpoints"};
-  if (!newest_step(path_) && fs::exists(fs::path(path_) / "config.json", ignored))
+  if (!newest_step(path_, ignored) && fs::exists(fs::path(path_) / "config.json", ignored))
     return {kBadInput, "--checkpoint: '" + path_ + "' is a directory of Transformers",
             "name another directory for checkpoints"};
   const fs::file_status latest = fs::symlink_status(fs::path(path_) / "latest", ignored);
@@ -148,7 +150,10 @@ Outcome CheckpointDirectory::lock() {
 
 // Under the lock: what another run has saved since this one was started is found, too.
 Outcome CheckpointDirectory::check_content(const weft_checkpoint_info* resumed) const {
-  const auto newest = newest_step(path_);
+  std::error_code error;
+  const auto newest = newest_step(path_, error);
+  if (error)
+    return {kBadInput, path_ + ": cannot read the directory: " + reason(error.value()), ""};
   if (!newest) return {};
   const std::string found =
       "'" + path_ + "' contains a checkpoint of step " + std::to_string(*newest);

@@ -20,81 +20,120 @@ std::string shape_text(const weft_desc& desc) {
   return out + "]";
 }
 
-// Adds `n` tensors, starting at `first`, to the JSON objects, or prints them as lines.
-Outcome list_tensors(weft_checkpoint* checkpoint, uint32_t first, uint32_t n, const Options& o,
-                     std::vector<JsonObject>& objects) {
+struct Tensor {
+  std::string name, dtype;
+  weft_desc desc;
+  std::string digest;  // if wanted
+};
+
+// What both formats show.
+struct Facts {
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
+  std::string digest;
+  std::vector<Tensor> params, states;
+
+  bool has_source() const { return info.source && std::string_view(info.source) != info.path; }
+  std::vector<int32_t> ends() const { return {info.ends, info.ends + info.n_ends}; }
+};
+
+Outcome read_tensor(weft_checkpoint* checkpoint, uint32_t index, bool digests, Tensor& out) {
   weft_error err = sized<weft_error>();
-  for (uint32_t i = first; i < first + n; ++i) {
-    weft_desc desc;
-    const char* dtype = nullptr;
-    const char* name = weft_checkpoint_tensor(checkpoint, i, &desc, &dtype);
-    char digest[33] = {};
-    if (o.digests) CLI_CALL(weft_checkpoint_digest(checkpoint, i, digest, &err));
-    if (!o.json) {
-      print_line("  " + std::string(name) + "  " + dtype + shape_text(desc) +
-                 (o.digests ? std::string("  ") + digest : ""));
-      continue;
-    }
-    JsonObject object;
-    object.add("name", name)
-        .add("dtype", dtype)
-        .add("shape", std::vector<int64_t>(desc.dims, desc.dims + desc.n_dims));
-    if (o.digests) object.add("digest", digest);
-    objects.push_back(object);
-  }
+  const char* dtype = nullptr;
+  out.name = weft_checkpoint_tensor(checkpoint, index, &out.desc, &dtype);
+  out.dtype = dtype;
+  if (!digests) return {};
+  char digest[33] = {};
+  CLI_CALL(weft_checkpoint_digest(checkpoint, index, digest, &err));
+  out.digest = digest;
   return {};
 }
 
-Outcome inspect(const Options& o) {
+Outcome read_facts(weft_checkpoint* checkpoint, bool digests, Facts& out) {
   weft_error err = sized<weft_error>();
-  CheckpointPtr checkpoint;
-  weft_checkpoint_info info = sized<weft_checkpoint_info>();
-  CLI_TRY(open_checkpoint("inspect", o.path, checkpoint, info));
   char digest[33] = {};
-  CLI_CALL(weft_checkpoint_digest(checkpoint.get(), -1, digest, &err));
-  std::vector<JsonObject> params, states;
-  const std::vector<int32_t> ends(info.ends, info.ends + info.n_ends);
-  const bool has_source = info.source && std::string_view(info.source) != info.path;
-  if (!o.json) {
-    print_line(info.path);
-    const std::string model = info.model ? "model " + std::string(info.model) : "";
-    if (info.weights_only && info.model) print_line(model);
-    if (!info.weights_only) {
-      print_line(model + (info.model ? ", " : "") + "step " + std::to_string(info.step) +
-                 ", seed " + std::to_string(info.seed));
-      for (uint32_t i = 0; i < info.n_options; ++i)
-        if (std::string_view(info.options[i].key) != kDataDigest)
-          print_line("  --" + std::string(info.options[i].key) + " " + info.options[i].value);
-    }
-    if (has_source) print_line("tokenizer and configuration in " + std::string(info.source));
-    if (!ends.empty()) {
-      std::string text = "texts end at";
-      for (const int32_t token : ends) text += " " + std::to_string(token);
-      print_line(text);
-    }
-    print_line("digest " + std::string(digest));
-    print_line(std::to_string(info.n_params) + " parameters");
+  CLI_CALL(weft_checkpoint_digest(checkpoint, -1, digest, &err));
+  out.digest = digest;
+  out.params.resize(out.info.n_params);
+  out.states.resize(out.info.n_states);
+  uint32_t index = 0;
+  for (auto* tensors : {&out.params, &out.states})
+    for (Tensor& tensor : *tensors) CLI_TRY(read_tensor(checkpoint, index++, digests, tensor));
+  return {};
+}
+
+void print_tensors(const std::vector<Tensor>& tensors) {
+  for (const Tensor& t : tensors)
+    print_line("  " + t.name + "  " + t.dtype + shape_text(t.desc) +
+               (t.digest.empty() ? "" : "  " + t.digest));
+}
+
+void print_text(const Facts& facts) {
+  const weft_checkpoint_info& info = facts.info;
+  print_line(info.path);
+  const std::string model = info.model ? "model " + std::string(info.model) : "";
+  if (info.weights_only && info.model) print_line(model);
+  if (!info.weights_only) {
+    print_line(model + (info.model ? ", " : "") + "step " + std::to_string(info.step) + ", seed " +
+               std::to_string(info.seed));
+    for (uint32_t i = 0; i < info.n_options; ++i)
+      if (std::string_view(info.options[i].key) != kDataDigest)
+        print_line("  --" + std::string(info.options[i].key) + " " + info.options[i].value);
   }
-  CLI_TRY(list_tensors(checkpoint.get(), 0, info.n_params, o, params));
-  if (!o.json && info.n_states)
-    print_line(std::to_string(info.n_states) + " tensors of optimizer state");
-  CLI_TRY(list_tensors(checkpoint.get(), info.n_params, info.n_states, o, states));
-  if (!o.json) return {};
+  if (facts.has_source()) print_line("tokenizer and configuration in " + std::string(info.source));
+  if (info.n_ends > 0) {
+    std::string text = "texts end at";
+    for (const int32_t token : facts.ends()) text += " " + std::to_string(token);
+    print_line(text);
+  }
+  print_line("digest " + facts.digest);
+  print_line(std::to_string(facts.params.size()) + " parameters");
+  print_tensors(facts.params);
+  if (!facts.states.empty())
+    print_line(std::to_string(facts.states.size()) + " tensors of optimizer state");
+  print_tensors(facts.states);
+}
+
+std::vector<JsonObject> tensors_json(const std::vector<Tensor>& tensors) {
+  std::vector<JsonObject> out;
+  for (const Tensor& t : tensors) {
+    JsonObject object;
+    object.add("name", t.name)
+        .add("dtype", t.dtype)
+        .add("shape", std::vector<int64_t>(t.desc.dims, t.desc.dims + t.desc.n_dims));
+    if (!t.digest.empty()) object.add("digest", t.digest);
+    out.push_back(object);
+  }
+  return out;
+}
+
+void print_json(const Facts& facts) {
+  const weft_checkpoint_info& info = facts.info;
   JsonObject object;
   object.add("path", info.path);
-  if (info.weights_only) {
-    if (info.model) object.add("model", info.model);
-  } else {
+  if (info.model) object.add("model", info.model);
+  if (!info.weights_only) {
     JsonObject options;
     for (uint32_t i = 0; i < info.n_options; ++i)
       options.add(info.options[i].key, info.options[i].value);
-    if (info.model) object.add("model", info.model);
     object.add("step", info.step).add("seed", info.seed).add("options", options);
   }
-  if (has_source) object.add("source", info.source);
-  if (!ends.empty()) object.add("ends", ends);
-  print_line(
-      object.add("digest", digest).add("parameters", params).add("optimizer", states).text());
+  if (facts.has_source()) object.add("source", info.source);
+  if (info.n_ends > 0) object.add("ends", facts.ends());
+  object.add("digest", facts.digest)
+      .add("parameters", tensors_json(facts.params))
+      .add("optimizer", tensors_json(facts.states));
+  print_line(object.text());
+}
+
+Outcome inspect(const Options& o) {
+  CheckpointPtr checkpoint;
+  Facts facts;
+  CLI_TRY(open_checkpoint("inspect", o.path, checkpoint, facts.info));
+  CLI_TRY(read_facts(checkpoint.get(), o.digests, facts));
+  if (o.json)
+    print_json(facts);
+  else
+    print_text(facts);
   return {};
 }
 

@@ -37,8 +37,10 @@ std::string inside_script(const std::string& json) {
 
 std::string page(const std::vector<std::string>& inputs) {
   std::string data;
-  for (const std::string& input : inputs)
-    (data += data.empty() ? "[\n" : ",\n") += inside_script(input);
+  for (const std::string& input : inputs) {
+    data += data.empty() ? "[\n" : ",\n";
+    data += inside_script(input);
+  }
   return std::string("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n") +
          "<meta name=\"viewport\" content=\"width=device-width\">\n<title>weft report</title>\n" +
          "<style>" + kStyle + "</style>\n</head>\n<body>\n" +

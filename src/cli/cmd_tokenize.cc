@@ -66,7 +66,10 @@ Outcome encode_text(const Options& o, const weft_tokenizer* tokenizer) {
     print_line(object.text());
   } else if (o.out.empty()) {
     std::string line;
-    for (int32_t id : ids) (line += line.empty() ? "" : " ") += std::to_string(id);
+    for (int32_t id : ids) {
+      if (!line.empty()) line += " ";
+      line += std::to_string(id);
+    }
     print_line(line);
   } else {
     print_line(o.out + ": " + std::to_string(ids.size()) + " tokens of " + std::to_string(bytes) +
@@ -91,7 +94,7 @@ Action add_tokenize(Parser& parser) {
       .type("FILE");
   parser.add("--decode", o->decode, "Turn ids into text");
   parser.add("--add-specials", o->add_specials,
-             "Add the tokens for the begin and the end of a text, if the tokenizer has them");
+             "Add the tokens for the beginning and the end of a text, if the tokenizer has them");
   parser.add("--plain-specials", o->plain_specials,
              "Treat the names of special tokens in the text as text");
   parser.add("--skip-specials", o->skip_specials, "With --decode: leave special tokens out");

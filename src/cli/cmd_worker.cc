@@ -121,7 +121,9 @@ Action add_worker(Parser& parser) {
       .type("WHEN")
       .one_of({std::begin(kRepeats), std::end(kRepeats)});
   parser.add("--threads", o.threads, "Compute threads").type("N").range(1, kMostThreads);
-  parser.add("--join-timeout", o.join_timeout, "Time to wait for the start of the run, in seconds")
+  parser
+      .add("--join-timeout", o.join_timeout,
+           "Time to wait for --join-file and for an answer of rank 0, in seconds")
       .type("N")
       .range(1, 4294967);
   parser

@@ -32,7 +32,7 @@ bool is_terminal() {
   return isatty(STDERR_FILENO) == 1 && term && std::string_view(term) != "dumb";
 }
 
-// The begin of a line that does not fill a row of the terminal: only one row can be rewritten.
+// The beginning of a line that does not fill a row of the terminal: only one row can be rewritten.
 std::string fitting(std::string line) {
   winsize size = {};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return line;
@@ -100,8 +100,8 @@ void complain(std::string_view command, std::string_view text, std::string_view 
   std::string out = "weft: ";
   const std::string whose = command.empty() ? "" : std::string(command) + ": ";
   if (!text.starts_with(whose)) out += whose;  // the library may name a plan, too
-  (out += without_keys(printable(text))) += "\n";
-  if (!hint.empty()) (out += without_keys(printable(hint))) += "\n";
+  out += without_keys(printable(text)) + "\n";
+  if (!hint.empty()) out += without_keys(printable(hint)) + "\n";
   write_all(STDERR_FILENO, out);
 }
 

@@ -22,7 +22,7 @@ std::string quoted_text(std::string_view text) {
     if (n == 0)
       out += "\xef\xbf\xbd";
     else if (c == '"' || c == '\\')
-      (out += '\\') += c;
+      out += std::string("\\") + c;
     else if (c == '\n')
       out += "\\n";
     else if (c == '\t')
@@ -38,7 +38,8 @@ std::string quoted_text(std::string_view text) {
 
 JsonObject& JsonObject::raw(std::string_view key, std::string_view json) {
   text_ += text_.empty() ? "{" : ",";
-  (text_ += quoted_text(key)) += ":";
+  text_ += quoted_text(key);
+  text_ += ":";
   text_ += json;
   return *this;
 }

@@ -35,7 +35,10 @@ std::string overview() {
       "  weft generate out --prompt 'Call me' --tokens 200\n";
   const char* group = "";
   for (const Row& row : kCommands) {
-    if (std::string_view(group) != row.group) ((out += "\n") += group = row.group) += ":\n";
+    if (std::string_view(group) != row.group) {
+      group = row.group;
+      out += std::string("\n") + group + ":\n";
+    }
     std::string name = row.name;
     name.resize(12, ' ');
     out += "  " + name + row.about + "\n";

@@ -218,8 +218,11 @@ std::vector<std::string> timetable_rows(const weft_plan* plan) {
   std::string text(weft_plan_timetable(plan, nullptr, 0), 0);
   weft_plan_timetable(plan, text.data(), text.size());
   std::vector<std::string> rows;
-  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
     rows.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
   return rows;
 }
 

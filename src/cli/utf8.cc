@@ -57,7 +57,8 @@ bool is_control(std::string_view character) {
 void append_hex(std::string& out, char byte) {
   constexpr const char* kHex = "0123456789abcdef";
   const auto value = static_cast<unsigned char>(byte);
-  (out += kHex[value >> 4]) += kHex[value & 15];
+  out += kHex[value >> 4];
+  out += kHex[value & 15];
 }
 
 std::string printable(std::string_view text, std::string_view kept) {

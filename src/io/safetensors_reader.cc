@@ -17,9 +17,8 @@ constexpr uint64_t kSampled = 4096;   // bytes of each tensor in a fingerprint
 }  // namespace
 
 std::optional<DType> SafetensorsEntry::known() const {
-  if (dtype == "F32") return DType::f32;
-  if (dtype == "I32") return DType::i32;
-  if (dtype == "F64") return DType::f64;
+  for (const DType type : {DType::f32, DType::i32, DType::f64})
+    if (dtype == file_dtype(type)) return type;
   return {};
 }
 

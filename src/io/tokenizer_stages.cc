@@ -281,40 +281,33 @@ Status read_template(Stage& stage, TokenizerParts& parts) {
   return {};
 }
 
+template <typename T>
+Status read_stages(const Json& json, const std::string& where, const char* list,
+                   Status (*read_one)(Stage& stage, const std::string& type, T& out),
+                   std::vector<T>& out) {
+  return read_each(json, where, list,
+                   [&](const Json& item, const std::string& at, const std::string& type) -> Status {
+                     Stage stage(item, at);
+                     T one;
+                     WEFT_TRY(read_one(stage, type, one));
+                     WEFT_TRY(stage.fields.finish());
+                     return append_stage(out, std::move(one), at);
+                   });
+}
+
 }  // namespace
 
 Status read_normalizer(const Json& json, const std::string& where, std::vector<Normalizer>& out) {
-  return read_each(json, where, "normalizers",
-                   [&](const Json& item, const std::string& at, const std::string& type) -> Status {
-                     Stage stage(item, at);
-                     Normalizer normalizer;
-                     WEFT_TRY(read_one_normalizer(stage, type, normalizer));
-                     WEFT_TRY(stage.fields.finish());
-                     return append_stage(out, std::move(normalizer), at);
-                   });
+  return read_stages(json, where, "normalizers", read_one_normalizer, out);
 }
 
 Status read_pre_tokenizer(const Json& json, const std::string& where,
                           std::vector<PreTokenizer>& out) {
-  return read_each(json, where, "pretokenizers",
-                   [&](const Json& item, const std::string& at, const std::string& type) -> Status {
-                     Stage stage(item, at);
-                     PreTokenizer pre_tokenizer;
-                     WEFT_TRY(read_one_pre_tokenizer(stage, type, pre_tokenizer));
-                     WEFT_TRY(stage.fields.finish());
-                     return append_stage(out, std::move(pre_tokenizer), at);
-                   });
+  return read_stages(json, where, "pretokenizers", read_one_pre_tokenizer, out);
 }
 
 Status read_decoder(const Json& json, const std::string& where, std::vector<Decoder>& out) {
-  return read_each(json, where, "decoders",
-                   [&](const Json& item, const std::string& at, const std::string& type) -> Status {
-                     Stage stage(item, at);
-                     Decoder decoder;
-                     WEFT_TRY(read_one_decoder(stage, type, decoder));
-                     WEFT_TRY(stage.fields.finish());
-                     return append_stage(out, std::move(decoder), at);
-                   });
+  return read_stages(json, where, "decoders", read_one_decoder, out);
 }
 
 Status read_post_processor(const Json& json, const std::string& where, TokenizerParts& parts) {

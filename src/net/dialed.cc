@@ -78,40 +78,44 @@ class Dialed final : public Channel {
   void read_events(int lane) {
     Socket& socket = *sockets_[static_cast<size_t>(lane)];
     if (!socket.has_events()) return;
-    for (SocketEvent event; socket.next_event(&event);) switch (event.event) {
-        case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
-          lane_lost(lane, fault_of_answer(event.value));
-          break;
-        case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
-          lane_lost(lane,
-                    "the listener does not admit this key: expected a key that it allows, or "
-                    "the join line of a run that still waits");
-          break;
-        // A tunnel accepted the connection but did not reach the listener, or the listener requests
-        // another try.
-        case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-          turned_away_[static_cast<size_t>(lane)] = true;
-          set_trouble(
-              key() ? "the listener closes connections before the handshake, as if it expects "
-                      "another key"
-                    : "the listener closes connections before the handshake, as if it encrypts: "
-                      "expected its join line, without --insecure");
-          check_key_in_time(lane);
-          ++refusals_[static_cast<size_t>(lane)];
-          break;
-        case ZMQ_EVENT_DISCONNECTED:
-          if (!std::exchange(turned_away_[static_cast<size_t>(lane)], false) ||
-              accepted_[static_cast<size_t>(lane)])
-            lane_lost(lane,
-                      key() && !shaken_[static_cast<size_t>(lane)] ? kNoWeft : "connection closed");
-          break;
-        case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: shaken_[static_cast<size_t>(lane)] = true; break;
-        default:  // CLOSED: it is tried again
-          set_trouble("no process listens there");
-          refused_since_ = kNotYet;
-          break;
-      }
+    for (SocketEvent event; socket.next_event(&event);) take_event(lane, event);
     slow_down(lane);
+  }
+
+  void take_event(int lane, const SocketEvent& event) {
+    switch (event.event) {
+      case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        lane_lost(lane, fault_of_answer(event.value));
+        break;
+      case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+        lane_lost(lane,
+                  "the listener does not admit this key: expected a key that it allows, or "
+                  "the join line of a run that still waits");
+        break;
+      // A tunnel accepted the connection but did not reach the listener, or the listener requests
+      // another try.
+      case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        turned_away_[static_cast<size_t>(lane)] = true;
+        set_trouble(
+            key() ? "the listener closes connections before the handshake, as if it expects "
+                    "another key"
+                  : "the listener closes connections before the handshake, as if it encrypts: "
+                    "expected its join line, without --insecure");
+        check_key_in_time(lane);
+        ++refusals_[static_cast<size_t>(lane)];
+        break;
+      case ZMQ_EVENT_DISCONNECTED:
+        if (!std::exchange(turned_away_[static_cast<size_t>(lane)], false) ||
+            accepted_[static_cast<size_t>(lane)])
+          lane_lost(lane,
+                    key() && !shaken_[static_cast<size_t>(lane)] ? kNoWeft : "connection closed");
+        break;
+      case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: shaken_[static_cast<size_t>(lane)] = true; break;
+      default:  // CLOSED: it is tried again
+        set_trouble("no process listens there");
+        refused_since_ = kNotYet;
+        break;
+    }
   }
 
   const char* fault_of_answer(int value) const {

@@ -151,24 +151,28 @@ void Router::end() {
 }
 
 void Router::read_events() {
-  for (SocketEvent event; socket_ && socket_->next_event(&event);) switch (event.event) {
-      case ZMQ_EVENT_LISTENING: listening_ = event.value; break;
-      case ZMQ_EVENT_ACCEPTED:
-        streams_.push_back({.descriptor = event.value, .peer = peer_of(event.value, bound_)});
-        break;
-      // These events do not identify the connection. ZeroMQ closes it at once and then identifies
-      // it, but a connection that is not admitted gets its reason first.
-      case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-      case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: handshake_error_ = event; break;
-      case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: not_admitted_.push_back(event); break;
-      case ZMQ_EVENT_DISCONNECTED: {
-        const SocketEvent error = std::exchange(handshake_error_, {});
-        if (Stream* stream = find_stream(event.value)) close_stream(*stream, error);
-        lost(event.value);
-        break;
-      }
-      default: break;
+  for (SocketEvent event; socket_ && socket_->next_event(&event);) take_event(event);
+}
+
+void Router::take_event(const SocketEvent& event) {
+  switch (event.event) {
+    case ZMQ_EVENT_LISTENING: listening_ = event.value; break;
+    case ZMQ_EVENT_ACCEPTED:
+      streams_.push_back({.descriptor = event.value, .peer = peer_of(event.value, bound_)});
+      break;
+    // These events do not identify the connection. ZeroMQ closes it at once and then identifies
+    // it, but a connection that is not admitted gets its reason first.
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: handshake_error_ = event; break;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: not_admitted_.push_back(event); break;
+    case ZMQ_EVENT_DISCONNECTED: {
+      const SocketEvent error = std::exchange(handshake_error_, {});
+      if (Stream* stream = find_stream(event.value)) close_stream(*stream, error);
+      lost(event.value);
+      break;
     }
+    default: break;
+  }
 }
 
 // A connection with this descriptor is open: the descriptor is reused.

@@ -82,6 +82,7 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
     const char* how = "";  // it was closed
   };
   void read_events();
+  void take_event(const SocketEvent& event);
   Stream* find_stream(int descriptor);
   void refuse(Stream& stream, std::string_view why);
   void refuse_frame(int descriptor);

@@ -39,7 +39,7 @@ void RankNode::suspect(Peer& peer) {
 Status RankNode::received_suspicion(int32_t from, std::span<const std::byte> bytes) {
   WEFT_TRY_ASSIGN(const Origin origin, decode_origin(bytes));
   const int32_t of = origin.rank;
-  if (!controller_) return Status(Code::protocol, "it reports a lost rank to a rank other than 0");
+  if (!controls()) return Status(Code::protocol, "it reports a lost rank to a rank other than 0");
   if (!origin.lost() || origin.other >= 0 || of == from || !find(of))
     return Status(Code::protocol,
                   cat("it reports rank ", of, " as lost, which rank ", from, " cannot know"));
@@ -51,7 +51,7 @@ Status RankNode::received_suspicion(int32_t from, std::span<const std::byte> byt
 
 // A frame of the suspect arrived after the report, so that both it and the reporter are alive.
 void RankNode::refute_suspicion(int32_t alive) {
-  if (!controller_ || failed_ || suspicion_.of != alive) return;
+  if (!controls() || failed_ || suspicion_.of != alive) return;
   Origin origin = suspicion_.origin;
   origin.rank = std::max(suspicion_.by, suspicion_.of);
   origin.other = std::min(suspicion_.by, suspicion_.of);

@@ -68,7 +68,7 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
     return wrong(
         cat("edge ", here.edge, " goes from rank ", edge.from_rank, " to rank ", edge.to_rank));
   const StepDescriptor* const step = router_.find_step(route->kind, tag.step);
-  if (!step && (tag.step != next_sequence_ || !engine().idle() || controller_))
+  if (!step && (tag.step != next_sequence_ || !engine().idle() || controls()))
     return wrong(cat("tensor of step ", tag.step, ", which neither runs nor is next"));
   Route::Expected& is = expected(here.mode, *route, tag.step, step && step->overlaps);
   if (here.micro_batch != is.next)
@@ -183,7 +183,7 @@ Status RankNode::received_control(int32_t from, Control message) {
       message.step.denominators = denominators_;
     }
     ++next_sequence_;
-    if (!controller_) begun_at_[message.step.sequence % kStepsAtOnce] = now_;
+    if (!controls()) begun_at_[message.step.sequence % kStepsAtOnce] = now_;
   }
   WEFT_TRY(router_.received(from, message));
   if (!begins) return {};

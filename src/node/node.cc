@@ -27,7 +27,6 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
                    RankNodeEffects& effects, LinkTimes times)
     : plan_(std::move(plan)),
       rank_(rank),
-      controller_(rank == 0),
       effects_(effects),
       process_(identity.process),
       join_time_(2 * times.hello),
@@ -52,8 +51,8 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
   queue_ = Fifo<Event>(64 + 2 * edges + 3 * granted);
   early_.reserve(landing);
   const size_t updates = static_cast<size_t>(plan_->config.segment);
-  numbers_.reserve(controller_ ? plan_->model->params().size() * std::max<size_t>(updates, 1)
-                               : updates);
+  numbers_.reserve(controls() ? plan_->model->params().size() * std::max<size_t>(updates, 1)
+                              : updates);
   denominators_.reserve(updates);
 }
 
@@ -69,7 +68,7 @@ RankNode::Peer* RankNode::find(int32_t rank) {
 
 void RankNode::start(LinkTime now) {
   for (auto& peer : links_) peer->link.start(now);
-  if (controller_) join_by_ = now + join_time_;
+  if (controls()) join_by_ = now + join_time_;
   if (!peers_.empty()) return;
   now_ = now;
   fault_ = joined_here();
@@ -143,7 +142,7 @@ void RankNode::copied(int32_t edge, int32_t micro_batch, LinkTime now) {
 
 Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
   if (failed_) return Status(origin_);
-  if (!controller_ || !joined_ || leaving_)
+  if (!controls() || !joined_ || leaving_)
     return Status(Code::state, cat("rank ", rank_, " cannot begin a step now"));
   if (!plan_->mode(step.mode).present)
     return Status(Code::invalid, cat("the plan has no ", mode_name(step.mode), " mode"));
@@ -217,10 +216,10 @@ bool RankNode::must_progress() const {
   const bool peer_runs = std::any_of(links_.begin(), links_.end(), [](const auto& peer) {
     return peer->link.peer_activity().state == Activity::State::runs;
   });
-  return controller_ && !awaits_owner() && !peer_runs;
+  return controls() && !awaits_owner() && !peer_runs;
 }
 
-bool RankNode::awaits_owner() const { return controller_ && router_.controller()->awaits_owner(); }
+bool RankNode::awaits_owner() const { return controls() && router_.controller()->awaits_owner(); }
 
 bool RankNode::is_dead() const {
   return std::all_of(links_.begin(), links_.end(),
@@ -229,11 +228,11 @@ bool RankNode::is_dead() const {
 
 std::string RankNode::describe(LinkTime now) const {
   if (failed_) return origin_text(origin_);
-  std::string text = controller_ ? cat(router_.controller()->describe(), "; ") : "";
+  std::string text = controls() ? cat(router_.controller()->describe(), "; ") : "";
   append(text, "rank ", rank_, ": ", activity_text(engine().activity()));
   for (const auto& peer : links_) {
     const Link& link = peer->link;
-    if (controller_ && link.peer_activity().state != Activity::State::unknown)
+    if (controls() && link.peer_activity().state != Activity::State::unknown)
       text += cat("; rank ", peer->rank, ": ", activity_text(link.peer_activity()), " (",
                   static_cast<double>((now - link.peer_activity_at()) / 100) / 10, " s ago)");
     if (!peer->link.is_open()) text += cat("; no link with rank ", peer->rank);
@@ -302,7 +301,7 @@ Status RankNode::handle(const Event& event) {
 // --- joining, failing, leaving
 
 Status RankNode::joined_here() {
-  if (controller_) return received_joined(0);
+  if (controls()) return received_joined(0);
   joined_ = true;
   Peer* zero = find(0);
   zero->link.send_message(kJoinedMessage, {}, now_, *zero);
@@ -311,7 +310,7 @@ Status RankNode::joined_here() {
 }
 
 Status RankNode::received_joined(int32_t from) {
-  if (!controller_) return Status(Code::protocol, "it sent joined to a rank other than 0");
+  if (!controls()) return Status(Code::protocol, "it sent joined to a rank other than 0");
   if (Peer* peer = find(from)) {
     if (peer->joined) return Status(Code::protocol, "it has joined twice");
     peer->joined = true;
@@ -354,7 +353,7 @@ void RankNode::fail_with(const Origin& origin) {
 
 Status RankNode::left() {
   if (leaving_) return {};  // both ends sent bye at the same time
-  if (controller_ || !engine().idle())
+  if (controls() || !engine().idle())
     return Status(Code::protocol,
                   cat("it left ", engine().idle() ? "before rank 0 did"
                                                   : cat("while step ", step().step, " ran")));

@@ -150,6 +150,7 @@ class RankNode final : private RankLinks {
   struct Peer;  // a link and its effects
   struct Event;
 
+  bool controls() const { return rank_ == 0; }
   Peer* find(int32_t rank);
   void push(const Event& event);
   void note(const Status& status);
@@ -193,7 +194,6 @@ class RankNode final : private RankLinks {
 
   std::shared_ptr<const Plan> plan_;
   const int32_t rank_;
-  const bool controller_;  // rank 0
   RankNodeEffects& effects_;
   const Process process_;     // this one
   const LinkTime join_time_;  // a rank says hello within half of it, and then has the others

@@ -46,7 +46,7 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
     why.detail = "it left";
   }
   void failed(const Origin& origin, bool by_abort) override {
-    if (!by_abort && rank < 0)
+    if (!by_abort && admission.rank_of(*this) < 0)
       admission.count_refused(connection->raw().peer(), origin_text(origin));
     why = origin;
     reported = by_abort;
@@ -62,7 +62,6 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   bool gone = false;
   Origin why{.cause = Cause::closed};  // why it is gone; the candidate reported it if `reported`
   bool reported = false;
-  int32_t rank = -1;
   std::vector<std::byte> request;  // arrived before expect()
   int32_t member = -1;             // a rank of the run, whose first frame is in `first`
   FrameHeader hello;
@@ -104,9 +103,7 @@ bool Admission::may_join(const Candidate& candidate) const {
 
 bool Admission::is_own_key(const PublicKey& key) const {
   if (!transport_.encrypts()) return true;
-  for (size_t r = 1; r < candidate_of_rank_.size(); ++r)
-    if (candidate_of_rank_[r] && joined_[r].key == key) return false;
-  return key != PublicKey{} &&
+  return key != PublicKey{} && !table_->has_key(key) &&
          std::find(candidate_keys_.begin(), candidate_keys_.end(), key) == candidate_keys_.end();
 }
 
@@ -188,29 +185,29 @@ void Admission::drop(PeerConnection& connection) {
   if (at == candidates_.end()) return;
   std::unique_ptr<Candidate> candidate = std::move(at->second);
   candidates_.erase(at);
-  if (candidate->rank >= 0) {
-    candidate_of_rank_[static_cast<size_t>(candidate->rank)] =
-        nullptr;  // no other candidate has this rank: see finish()
+  if (const int32_t rank = rank_of(*candidate); rank >= 0) {
     if (done_) {
-      joined_[static_cast<size_t>(candidate->rank)] = {};
-      report_rank(RunEvent::Kind::left, candidate->rank, {});
+      table_->free(rank);
+      report_rank(RunEvent::Kind::left, rank, {});
+    } else {
+      table_->leave(rank);
     }
     // The connection of the run decides from then on. The bye on this connection may be lost: the
     // rank closes it at once, and the system then discards what a lossy network has not
     // delivered.
-    if (!has_connection_[static_cast<size_t>(candidate->rank)] || candidate->reported)
-      report_left(*candidate);
+    if (!has_connection_[static_cast<size_t>(rank)] || candidate->reported)
+      report_left(*candidate, rank);
   }
   candidate->connection->raw().close_after(kLingerMs);
   retire(loop_, std::move(candidate->connection));
   loop_.dispose(std::move(candidate));
 }
 
-void Admission::report_left(const Candidate& candidate) {
+void Admission::report_left(const Candidate& candidate, int32_t rank) {
   if (!left_) return;
   Origin why = candidate.why;
   if (!candidate.reported || why.rank == kNobody) {  // otherwise it failed because of another rank
-    why.rank = candidate.rank;
+    why.rank = rank;
     why.process = candidate.link.peer_process();
     why.joining = true;
   }
@@ -221,11 +218,8 @@ void Admission::expect(const Plan& plan, int64_t timeout_ms,
                        std::function<void(const Status&)> done) {
   over_ = false;
   failure_.reset();
-  plan_ = &plan;
-  candidate_of_rank_.assign(static_cast<size_t>(plan.config.ranks), nullptr);
-  joined_.assign(static_cast<size_t>(plan.config.ranks), {});
+  table_.emplace(plan, endpoint());
   has_connection_.assign(static_cast<size_t>(plan.config.ranks), false);
-  joined_[0].endpoint = endpoint();
   deadline_ = loop_.now_ms() + timeout_ms;
   done_ = std::move(done);
   tick_soon();
@@ -238,7 +232,8 @@ void Admission::expect(const Plan& plan, int64_t timeout_ms,
   for (Candidate* candidate : early)
     join_requested(*candidate, std::exchange(candidate->request, {}));
   finish_if_full();
-  if (const Status status = done_ ? can_connect(missing()) : Status(); !status.ok()) finish(status);
+  if (const Status status = done_ ? can_connect(table_->missing()) : Status(); !status.ok())
+    finish(status);
   if (!stopped_.ok()) stop(stopped_);
 }
 
@@ -260,11 +255,11 @@ void Admission::stop(const Status& why) {
 }
 
 void Admission::join_requested(Candidate& candidate, std::span<const std::byte> bytes) {
-  if (candidate.rank >= 0 || !candidate.request.empty())  // it has its rank and keeps it
+  if (rank_of(candidate) >= 0 || !candidate.request.empty())  // it has its rank and keeps it
     return count_refused(candidate.connection->raw().peer(), "it asked to join twice");
   if (!may_join(candidate))
     return refuse(candidate, Status(Code::invalid, "a rank of a run does not join again"));
-  if (!plan_) {
+  if (!table_) {
     if (!stopped_.ok())
       return candidate.link.abort(no_run(stopped_), loop_.now_ms(),
                                   candidate);  // no candidates will be expected
@@ -280,49 +275,34 @@ void Admission::join_requested(Candidate& candidate, std::span<const std::byte> 
 Status Admission::choose_rank(Candidate& candidate, const JoinRequest& request) {
   if (!done_) return Status(Code::state, "the run has all its ranks");
   // A process that has the plan could build the model.
-  WEFT_TRY(request.plan ? compare_plans(*plan_, *request.plan)
-                        : check_ops(*plan_->whole, request.ops));
+  WEFT_TRY(request.plan ? compare_plans(table_->plan(), *request.plan)
+                        : check_ops(*table_->plan().whole, request.ops));
   WEFT_TRY(check_peer_endpoint(request.endpoint, endpoint()).within("its address"));
   if (!is_own_key(request.key))
     return Status(Code::invalid, "another process has the same key for the run");
-  const int32_t ranks = static_cast<int32_t>(candidate_of_rank_.size());
-  const int32_t free = static_cast<int32_t>(
-      std::find(candidate_of_rank_.begin() + 1, candidate_of_rank_.end(), nullptr) -
-      candidate_of_rank_.begin());
-  const int32_t rank = request.wanted_rank == -1 ? free : request.wanted_rank;
-  if (rank < 1 || rank >= ranks)
-    return Status(Code::invalid,
-                  cat("it asks to be rank ", rank, ", the run has the ranks 0 to ", ranks - 1));
-  if (Candidate* const there = candidate_of_rank_[static_cast<size_t>(rank)]) {
-    // A process that requests this rank has priority over one that accepts any rank.
-    if (joined_[static_cast<size_t>(rank)].wanted_rank >= 0)
-      return Status(Code::invalid, cat("it asks to be rank ", rank, ", which has joined already"));
-    assign_rank(*there, free, joined_[static_cast<size_t>(rank)]);
-  }
-  assign_rank(candidate, rank, request);
+  WEFT_TRY_ASSIGN(const std::vector<int32_t> changed,
+                  table_->assign(*candidate.connection, request));
+  for (const int32_t rank : changed)
+    report_rank(RunEvent::Kind::joined, rank, candidate_of(rank)->link.peer_process());
   if (endpoints_.size() == kEndpoints) endpoints_.erase(endpoints_.begin());
   endpoints_.push_back(request.endpoint);
   return {};
 }
 
-void Admission::assign_rank(Candidate& candidate, int32_t rank, const JoinRequest& request) {
-  candidate.rank = rank;
-  candidate_of_rank_[static_cast<size_t>(rank)] = &candidate;
-  joined_[static_cast<size_t>(rank)] = request;
-  report_rank(RunEvent::Kind::joined, rank, candidate.link.peer_process());
+int32_t Admission::rank_of(const Candidate& candidate) const {
+  return table_ ? table_->rank_of(*candidate.connection) : -1;
+}
+
+Admission::Candidate* Admission::candidate_of(int32_t rank) const {
+  PeerConnection* const holder = table_->holder(rank);
+  return holder ? candidates_.at(holder).get() : nullptr;
 }
 
 void Admission::report_rank(RunEvent::Kind kind, int32_t rank, const Process& process) const {
   if (!watcher_) return;
-  watcher_(kind, {.rank = rank,
-                  .ranks = static_cast<int32_t>(candidate_of_rank_.size()),
-                  .missing = missing(),
-                  .process = process});
-}
-
-int32_t Admission::missing() const {
-  return static_cast<int32_t>(
-      std::count(candidate_of_rank_.begin() + 1, candidate_of_rank_.end(), nullptr));
+  watcher_(
+      kind,
+      {.rank = rank, .ranks = table_->ranks(), .missing = table_->missing(), .process = process});
 }
 
 void Admission::watch(Watcher watcher) {
@@ -353,7 +333,7 @@ void Admission::tick() {
       candidate->link.tick(now, *candidate);
     // A connection that sends nothing is no candidate.
     const bool late = now - candidate->since > times_.hello, silent = late && !candidate->greeted;
-    if (late && candidate->link.is_open() && candidate->rank < 0 && candidate->request.empty())
+    if (late && candidate->link.is_open() && rank_of(*candidate) < 0 && candidate->request.empty())
       refuse(*candidate, Status(Code::timed_out, "it did not ask to join"));
     if (silent)
       count_refused(connection->raw().peer(), cat("not a weft connection: it sent nothing for ",
@@ -361,19 +341,14 @@ void Admission::tick() {
     if (silent || candidate->gone || candidate->link.is_dead()) over.push_back(connection);
   }
   for (PeerConnection* connection : over) drop(*connection);
-  if (done_ && now >= deadline_ && missing() > 0) finish(not_joined());
+  if (done_ && now >= deadline_ && table_->missing() > 0) finish(not_joined());
   if (done_ || !candidates_.empty()) tick_soon();
 }
 
-// Names the missing ranks.
 Status Admission::not_joined() const {
-  std::string ranks;
-  for (size_t r = 1; r < candidate_of_rank_.size(); ++r)
-    if (!candidate_of_rank_[r]) ranks += cat(ranks.empty() ? "" : ", ", r);
-  const bool many = missing() > 1;
-  return Status(Code::timed_out, cat(many ? "ranks " : "rank ", ranks, many ? " have" : " has",
-                                     " not joined at ", endpoint(), " in time",
-                                     refused_.count ? cat("; last refused: ", refused_.text) : ""));
+  return Status(Code::timed_out,
+                cat(table_->missing_text(), " not joined at ", endpoint(), " in time",
+                    refused_.count ? cat("; last refused: ", refused_.text) : ""));
 }
 
 void Admission::tick_soon() {
@@ -383,7 +358,7 @@ void Admission::tick_soon() {
 }
 
 void Admission::finish_if_full() {
-  if (done_ && missing() == 0) finish({});
+  if (done_ && table_->missing() == 0) finish({});
 }
 
 void Admission::finish(const Status& status) {
@@ -398,13 +373,10 @@ void Admission::finish(const Status& status) {
 void Admission::refuse_all(const Status& status) {
   const Origin why = no_run(status);
   for (auto& [connection, candidate] : candidates_) {
-    candidate->rank = -1;
     candidate->request.clear();
     if (candidate->greeted) candidate->link.abort(why, loop_.now_ms(), *candidate);
   }
-  candidate_of_rank_.clear();
-  joined_.clear();
-  plan_ = nullptr;
+  table_.reset();
 }
 
 void Admission::take_members(int32_t self, const Identity& run, Member member) {
@@ -460,14 +432,14 @@ void Admission::hand_over(PeerConnection& connection) {
 
 void Admission::welcome(const Welcome& base, Left left) {
   left_ = std::move(left);
-  for (size_t r = 1; r < candidate_of_rank_.size(); ++r) {
-    Candidate* candidate = candidate_of_rank_[r];
+  for (int32_t r = 1; r < table_->ranks(); ++r) {
+    Candidate* candidate = candidate_of(r);
     if (!candidate) {  // it left in the meantime
-      left_({.rank = static_cast<int32_t>(r), .cause = Cause::closed, .joining = true});
+      left_({.rank = r, .cause = Cause::closed, .joining = true});
       continue;
     }
     Welcome own = base;
-    own.rank = static_cast<int32_t>(r);
+    own.rank = r;
     candidate->link.send_message(kWelcomeType, encode_welcome(own), loop_.now_ms(), *candidate);
   }
 }
@@ -483,8 +455,9 @@ void Admission::send_failure(Candidate& candidate, const Origin& origin) {
 
 void Admission::fail_run(const Origin& origin) {
   failure_ = origin;
-  for (Candidate* candidate : candidate_of_rank_)
-    if (candidate) candidate->link.abort(origin, loop_.now_ms(), *candidate);
+  for (int32_t r = 1; table_ && r < table_->ranks(); ++r)
+    if (Candidate* const candidate = candidate_of(r))
+      candidate->link.abort(origin, loop_.now_ms(), *candidate);
 }
 
 void Admission::end_run() {

@@ -12,6 +12,7 @@
 
 #include "runtime/events.h"
 #include "runtime/peer_connection.h"
+#include "runtime/rank_table.h"
 #include "runtime/welcome.h"
 
 namespace weft {
@@ -52,7 +53,7 @@ class Admission final : private PeerConnection::Reader {
   // once. Ok: joined() has the requests by rank (index 0 is this process). An error names the
   // missing ranks; the candidates are then refused, and expect() may be called again.
   void expect(const Plan& plan, int64_t timeout_ms, std::function<void(const Status&)> done);
-  const std::vector<JoinRequest>& joined() const { return joined_; }
+  const std::vector<JoinRequest>& joined() const { return table_->requests(); }
   // The addresses of the last processes that had a rank, also of those that left before the run.
   std::vector<std::string> take_endpoints() { return std::move(endpoints_); }
   // This process is rank `self` of the run with that identity. Ranks that connected earlier were
@@ -82,14 +83,14 @@ class Admission final : private PeerConnection::Reader {
                           std::span<const std::byte> frame);
   void join_requested(Candidate& candidate, std::span<const std::byte> request);
   Status choose_rank(Candidate& candidate, const JoinRequest& request);
-  void assign_rank(Candidate& candidate, int32_t rank, const JoinRequest& request);
+  int32_t rank_of(const Candidate& candidate) const;  // -1: none
+  Candidate* candidate_of(int32_t rank) const;        // null: none
   void refuse(Candidate& candidate, const Status& why);
   void count_refused(const std::string& peer, const std::string& why);
-  int32_t missing() const;
   Status can_connect(int32_t ranks) const;
   Status not_joined() const;
   void report_rank(RunEvent::Kind kind, int32_t rank, const Process& process) const;
-  void report_left(const Candidate& candidate);
+  void report_left(const Candidate& candidate, int32_t rank);
   Status check_member(const Candidate& candidate) const;
   bool may_join(const Candidate& candidate) const;
   bool is_own_key(const PublicKey& key) const;
@@ -111,13 +112,10 @@ class Admission final : private PeerConnection::Reader {
   std::string endpoint_;
   std::vector<PublicKey> candidate_keys_, rank_keys_;
   std::map<PeerConnection*, std::unique_ptr<Candidate>> candidates_;
-  // Index 0 stays empty. A candidate has a rank if and only if it is here.
-  std::vector<Candidate*> candidate_of_rank_;
-  std::vector<JoinRequest> joined_;
+  std::optional<RankTable> table_;  // of the run that expects candidates, or that they joined
   static constexpr size_t kEndpoints = 4096;
   std::vector<std::string> endpoints_;
   std::vector<bool> has_connection_;  // by rank: that of the run, so the candidate may leave
-  const Plan* plan_ = nullptr;
   int64_t deadline_ = 0;
   std::function<void(const Status&)> done_;
   Status stopped_;  // ok: not stopped

@@ -38,74 +38,101 @@ Status check_rounds(const Plan& plan, int32_t micro_batches) {
   return {};
 }
 
+Status check_mode(const Plan& plan, Mode mode) {
+  if (plan.mode(mode).present) return {};
+  constexpr const char* kSteps[] = {"WEFT_STEPS_TRAIN", "WEFT_STEPS_EVAL", "WEFT_STEPS_FORWARD",
+                                    "WEFT_STEPS_FILL"};
+  constexpr const char* kWhy[] = {
+      "the model has no loss to train or evaluate", "the model has no loss to train or evaluate",
+      "the model has no output to deliver", "no node of the model keeps state to fill"};
+  if (!supports(*plan.model, mode)) return Status(Code::state, kWhy[static_cast<size_t>(mode)]);
+  return Status(Code::state, cat("the plan was made without ", kSteps[static_cast<size_t>(mode)],
+                                 ", so it has no memory for such a step"));
+}
+
+Status check_inputs(const Plan& plan, Mode mode, const Batch& batch) {
+  const Model& model = *plan.model;
+  const std::vector<NodeId>& inputs = model.inputs();
+  if (batch.inputs.size() != inputs.size())
+    return Status(Code::invalid,
+                  cat("batch has ", batch.inputs.size(), " inputs, the model has ", inputs.size()));
+  const auto& read = plan.mode(mode).graph.value;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!batch.inputs[i] && read[static_cast<size_t>(inputs[i])] >= 0)
+      return Status(Code::invalid,
+                    cat("batch has no data for input '", model.node(inputs[i]).name, "'"));
+  return {};
+}
+
+// The numbers of samples that a step can have: those of full micro-batches, and of a short one
+// after them. A forward step of less than a full micro-batch can have several short ones, so that
+// all ranks of a pipeline have work.
+struct StepSizes {
+  StepSizes(const Plan& plan, Mode mode)
+      : full(plan.config.micro_batch_size),
+        small(plan.config.short_size),
+        most_micro_batches(plan.micro_batches(mode)),
+        can_be_all_short(small > 0 && !has_loss(mode)) {}
+
+  bool all_short(const Batch& batch) const {
+    return can_be_all_short && (batch.short_all || batch.samples < full) &&
+           batch.samples % small == 0 && batch.samples <= small * most_micro_batches;
+  }
+  bool accept(const Batch& batch) const {
+    if (batch.samples < 1 || batch.samples > full * most_micro_batches) return false;
+    const int64_t rest = batch.samples % full;
+    return rest == 0 || rest == small || all_short(batch);
+  }
+  std::string text() const {
+    const int64_t most = full * most_micro_batches;
+    if (small == 0 && most == full) return cat(full);
+    std::string out = cat("a multiple of ", full);
+    if (small > 0) append(out, ", or ", small, " more than 0 or a multiple");
+    append(out, ", from ", small > 0 ? small : full, " to ", most);
+    if (can_be_all_short) append(out, "; below ", full, " also a multiple of ", small);
+    return out;
+  }
+
+  const int64_t full, small;  // samples of a micro-batch; small 0: none is short
+  const int64_t most_micro_batches;
+  const bool can_be_all_short;
+};
+
+void set_micro_batches(const StepSizes& sizes, const Batch& batch, StepDescriptor& step) {
+  const int64_t each = sizes.all_short(batch) ? sizes.small : sizes.full;
+  step.micro_batches = static_cast<int32_t>((batch.samples + each - 1) / each);
+  step.short_all = sizes.all_short(batch) && step.micro_batches > 1;
+  step.short_last = !step.short_all && batch.samples % sizes.full != 0;
+}
+
+Status set_denominator(const Model& model, const Batch& batch, StepDescriptor& step) {
+  const size_t at = target_input(model);
+  const NodeId targets = model.inputs()[at];
+  const View view{const_cast<void*>(batch.inputs[at]), model.desc(targets, batch.samples)};
+  step.denominator = model.node(model.loss()).op->count(view);
+  if (step.denominator > 0) return {};
+  return Status(Code::invalid,
+                cat("input '", model.node(targets).name, "' has no target that counts"));
+}
+
 }  // namespace
 
 Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, const Batch& batch) {
-  const ModePlan& which = plan.mode(mode);
-  const Model& model = *plan.model;
-  if (!which.present) {
-    constexpr const char* kSteps[] = {"WEFT_STEPS_TRAIN", "WEFT_STEPS_EVAL", "WEFT_STEPS_FORWARD",
-                                      "WEFT_STEPS_FILL"};
-    constexpr const char* kWhy[] = {
-        "the model has no loss to train or evaluate", "the model has no loss to train or evaluate",
-        "the model has no output to deliver", "no node of the model keeps state to fill"};
-    if (supports(model, mode))
-      return Status(Code::state,
-                    cat("the plan was made without ", kSteps[static_cast<size_t>(mode)],
-                        ", so it has no memory for such a step"));
-    return Status(Code::state, kWhy[static_cast<size_t>(mode)]);
-  }
-  if (batch.inputs.size() != model.inputs().size())
-    return Status(Code::invalid, cat("batch has ", batch.inputs.size(), " inputs, the model has ",
-                                     model.inputs().size()));
-  for (size_t i = 0; i < batch.inputs.size(); ++i)
-    if (!batch.inputs[i] && which.graph.value[static_cast<size_t>(model.inputs()[i])] >= 0)
-      return Status(Code::invalid,
-                    cat("batch has no data for input '", model.node(model.inputs()[i]).name, "'"));
-  const int64_t full = plan.config.micro_batch_size, rest = batch.samples % full,
-                most = full * plan.micro_batches(mode);
-  // A forward step of less than a full micro-batch can have several short ones, so that all ranks
-  // of a pipeline have work.
-  const int64_t small = plan.config.short_size;
-  const bool all_short = !has_loss(mode) && small > 0 &&
-                         (batch.short_all || batch.samples < full) && batch.samples % small == 0 &&
-                         batch.samples <= small * plan.micro_batches(mode);
-  if (batch.samples < 1 || batch.samples > most ||
-      (rest != 0 && rest != plan.config.short_size && !all_short)) {
-    const std::string shorter = small ? cat(", or ", small, " more than 0 or a multiple") : "";
-    const std::string shortest =
-        small && !has_loss(mode) ? cat("; below ", full, " also a multiple of ", small) : "";
-    const std::string sizes = small == 0 && most == full
-                                  ? cat(full)
-                                  : cat("a multiple of ", full, shorter, ", from ",
-                                        small ? small : full, " to ", most, shortest);
+  WEFT_TRY(check_mode(plan, mode));
+  WEFT_TRY(check_inputs(plan, mode, batch));
+  const StepSizes sizes(plan, mode);
+  if (!sizes.accept(batch))
     return Status(
         Code::invalid,
         cat("batch has ", batch.samples, " samples, a step of mode ", mode_name(mode),
-            mode == Mode::train && !update ? " without an update" : "", " takes ", sizes));
-  }
+            mode == Mode::train && !update ? " without an update" : "", " takes ", sizes.text()));
   StepDescriptor step;
   step.mode = mode;
   step.update = update;
   step.per_update = plan.per_update(mode, update);
-  step.micro_batches = static_cast<int32_t>((batch.samples + full - 1) / full);
-  step.short_last = rest != 0;
-  if (all_short) {
-    step.micro_batches = static_cast<int32_t>(batch.samples / small);
-    step.short_all = step.micro_batches > 1;
-    step.short_last = !step.short_all;
-  }
+  set_micro_batches(sizes, batch, step);
   if (step.per_update > 0) WEFT_TRY(check_rounds(plan, step.micro_batches));
-  if (has_loss(mode)) {
-    const size_t at = target_input(model);
-    const NodeId targets = model.inputs()[at];
-    step.denominator =
-        model.node(model.loss())
-            .op->count({const_cast<void*>(batch.inputs[at]), model.desc(targets, batch.samples)});
-    if (!(step.denominator > 0))
-      return Status(Code::invalid,
-                    cat("input '", model.node(targets).name, "' has no target that counts"));
-  }
+  if (has_loss(mode)) WEFT_TRY(set_denominator(*plan.model, batch, step));
   return step;
 }
 

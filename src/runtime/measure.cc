@@ -60,7 +60,8 @@ Bounds bounds_of(const Model& model, NodeId input) {
 void draw(const Model& model, NodeId input, std::span<std::byte> bytes) {
   uint64_t state = 0x9e3779b97f4a7c15u + static_cast<uint64_t>(input);
   const auto next = [&state] {
-    return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return state >> 33;
   };
   if (model.node(input).one.out.dtype == DType::i32) {
     const Bounds bounds = bounds_of(model, input);

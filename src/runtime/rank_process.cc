@@ -253,10 +253,10 @@ void RankProcess::sent(PeerConnection& connection, uint64_t token) {
 }
 
 void RankProcess::disconnected(PeerConnection& connection, const std::string& why) {
-  log_.debug(
-      [&] { return cat("the connection with ", rank_name(connection.rank()), " ended: ", why); });
-  retire(loop_, std::move(connections_.extract(connection.rank()).mapped()));
-  node_->disconnected(connection.rank(), why, now());
+  const int32_t peer = connection.rank();
+  log_.debug([&] { return cat("the connection with ", rank_name(peer), " ended: ", why); });
+  retire(loop_, std::move(connections_.extract(peer).mapped()));
+  node_->disconnected(peer, why, now());
   act();
   if (has_no_connection()) owner_.all_closed();
 }

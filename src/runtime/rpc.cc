@@ -28,7 +28,7 @@ Result<Request> decode(std::span<const std::byte> bytes) {
 }
 
 // The floats that are to be read or written.
-Result<PartRange> range_of(const Plan& plan, Worker& worker, const Request& r,
+Result<PartRange> range_of(const Plan& plan, const Worker::ParamMemory& memory, const Request& r,
                            uint64_t most = kPieceFloats) {
   if (r.param < 0 || static_cast<size_t>(r.param) >= plan.model->params().size() ||
       r.part > Part::state1)
@@ -40,7 +40,7 @@ Result<PartRange> range_of(const Plan& plan, Worker& worker, const Request& r,
   if (r.offset > all || r.count > all - r.offset || r.count > most)
     return Status(Code::protocol, cat("a request for ", r.count, " floats from ", r.offset, " of ",
                                       all, ", expected at most ", most));
-  return PartRange::find(plan, worker.param(r.param), r.param, r.part, r.offset, r.count);
+  return PartRange::find(plan, memory, r.param, r.part, r.offset, r.count);
 }
 
 // What an answer points to, if it is not in the memory of the rank's tensors.
@@ -61,12 +61,13 @@ Status carry_out(const Plan& plan, Worker& worker, WeightFiles& files, uint32_t 
   WEFT_TRY_ASSIGN(const Request request, decode(bytes));
   switch (type) {
     case kRead: {
-      WEFT_TRY_ASSIGN(buffer.range, range_of(plan, worker, request));
+      WEFT_TRY_ASSIGN(buffer.range, range_of(plan, worker.param(request.param), request));
       out = std::as_bytes(buffer.range.read());
       return {};
     }
     case kWrite: {
-      WEFT_TRY_ASSIGN(PartRange range, range_of(plan, worker, request));
+      WEFT_TRY_ASSIGN(PartRange range,
+                      range_of(plan, worker.writable_param(request.param), request));
       const std::span<float> floats = range.floats();
       if (request.bytes.size() != floats.size_bytes())
         return Status(Code::protocol, cat("a write of ", floats.size(), " floats with ",
@@ -93,16 +94,17 @@ Status carry_out(const Plan& plan, Worker& worker, WeightFiles& files, uint32_t 
       return {};
     }
     case kHash: {
-      WEFT_TRY(range_of(plan, worker, request).status());
-      WEFT_TRY_ASSIGN(buffer.digest,
-                      hash_part(plan, worker.param(request.param), request.param, request.part));
+      const Worker::ParamMemory memory = worker.param(request.param);
+      WEFT_TRY(range_of(plan, memory, request).status());
+      WEFT_TRY_ASSIGN(buffer.digest, hash_part(plan, memory, request.param, request.part));
       out = bytes_of(buffer.digest);
       return {};
     }
     case kOpen: return files.open(request.offset, request.bytes);
     case kLoad: {
       WEFT_TRY_ASSIGN(const Weights::Tensor from, files.find(request.bytes));
-      WEFT_TRY_ASSIGN(PartRange range, range_of(plan, worker, request, kLoadFloats));
+      WEFT_TRY_ASSIGN(PartRange range,
+                      range_of(plan, worker.writable_param(request.param), request, kLoadFloats));
       WEFT_TRY(read_weights(from, plan.model->param(request.param).piece, request.offset,
                             range.floats()));
       range.store();

@@ -10,6 +10,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/large.h"
 #include "kernels/ranges.h"
+#include "tensor/shape.h"
 
 namespace weft {
 
@@ -28,6 +29,9 @@ inline void clear_tensor(Tiles& tiles, float* x, int64_t n) {
     kernels::clear_past_caches(x + begin, end - begin);
   });
 }
+
+// Of a tensor that is converted by the next two.
+inline DType type_of_copy(DType stored) { return stored == DType::bf16 ? DType::f32 : DType::bf16; }
 
 inline void from_bf16(Tiles& tiles, const kernels::Bf16* x, float* out, int64_t n) {
   for_ranges(tiles, n, kTileElements, [&](int64_t begin, int64_t end) {

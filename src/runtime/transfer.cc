@@ -228,15 +228,17 @@ Status Transfer::move_here() {
   const Item& item = here_.items[here_.next];
   Worker& worker = *run_.worker_here(item.rank);
   const rpc::Request piece = advance(here_);
+  const bool writes = type_ == rpc::kWrite;
+  const Worker::ParamMemory memory =
+      writes ? worker.writable_param(piece.param) : worker.param(piece.param);
   if (type_ == rpc::kHash) {
-    WEFT_TRY_ASSIGN(const Digest digest,
-                    hash_part(plan_, worker.param(piece.param), piece.param, piece.part));
+    WEFT_TRY_ASSIGN(const Digest digest, hash_part(plan_, memory, piece.param, piece.part));
     return (*take_)(item.tensor, 0, std::as_bytes(std::span(&digest, 1)));
   }
-  WEFT_TRY_ASSIGN(PartRange range, PartRange::find(plan_, worker.param(piece.param), piece.param,
-                                                   piece.part, piece.offset, piece.count));
+  WEFT_TRY_ASSIGN(PartRange range, PartRange::find(plan_, memory, piece.param, piece.part,
+                                                   piece.offset, piece.count));
   const uint64_t offset = piece.offset * sizeof(float);
-  if (type_ == rpc::kRead) return (*take_)(item.tensor, offset, std::as_bytes(range.read()));
+  if (!writes) return (*take_)(item.tensor, offset, std::as_bytes(range.read()));
   WEFT_TRY((*fill_)(item.tensor, offset, std::as_writable_bytes(range.floats())));
   range.store();
   return {};

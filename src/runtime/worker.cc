@@ -17,9 +17,6 @@ namespace weft {
 
 namespace {
 
-// The type of the copy of an operand.
-DType other(DType stored) { return stored == DType::bf16 ? DType::f32 : DType::bf16; }
-
 void convert(Tiles& tiles, const void* from, const View& to) {
   if (to.desc.dtype == DType::f32)
     from_bf16(tiles, static_cast<const kernels::Bf16*>(from), to.f32(), to.desc.elements());
@@ -54,68 +51,6 @@ Worker::Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Are
     if (call.kind == CallKind::weight_grad)
       ++contributions_[static_cast<size_t>(
           plan_->model->node(call.node).weights[static_cast<size_t>(call.weight)])];
-}
-
-void Worker::bind() {
-  auto view = [](const PlacedOperand& o, size_t variant, bool whole) {
-    View out{nullptr, o.desc[variant]};
-    if (o.converted && whole) out.desc.dtype = other(out.desc.dtype);
-    return out;
-  };
-  auto views = [&view](const std::vector<PlacedOperand>& operands, size_t variant, bool whole) {
-    std::vector<View> out;
-    for (const PlacedOperand& o : operands) out.push_back(view(o, variant, whole));
-    return out;
-  };
-  auto stored = [this](const ProgramCall& call) {
-    if (folds(call.kind) || call.weights.empty()) return kernels::PackedMatrix();
-    const ParamId param = plan_->model->node(call.node).weights.front();
-    return memory_of(resident_of(*plan_, rank_, param)).value.packed();
-  };
-  auto resident = [this](const std::vector<PlacedOperand>& operands) {
-    std::vector<View> out;
-    for (const PlacedOperand& o : operands)
-      out.push_back({arena_.data() + o.place.offset, o.desc.front()});
-    return out;
-  };
-  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
-    set_packed(p, false);
-    for (const ResidentTensor& t : p.tensors)
-      if (t.by_rows)
-        rows_[t.place.offset].assign(static_cast<size_t>(t.count), RowSet(t.desc.shape[0]));
-  }
-  for (const ModePlan& mode : plan_->modes) {
-    if (!mode.present) continue;
-    for (size_t v = 0; v < 2; ++v)
-      for (const ActionProgram& action : program(mode.mode).programs) {
-        BoundProgram bound;
-        for (const ProgramCall& c : action.calls) {
-          const bool whole = !c.blocks;
-          bound.push_back({views(c.in, v, whole),
-                           views(c.weights, v, whole),
-                           views(c.stash, v, whole),
-                           views(c.din, v, whole),
-                           view(c.out, v, whole),
-                           view(c.dout, v, whole),
-                           view(c.acc, v, whole),
-                           resident(c.state),
-                           stored(c),
-                           c.acc.place && !c.clears ? &empty_[c.acc.place.offset] : nullptr,
-                           whole ? std::vector<BoundCall>() : bind_blocks(c, v),
-                           {}});
-        }
-        bound_[static_cast<size_t>(mode.mode)][v].push_back(std::move(bound));
-      }
-    for (const Job& job : program(mode.mode).jobs)
-      if (job.together > 1)
-        for (auto& variant : bound_[static_cast<size_t>(mode.mode)])
-          for (BoundCall& call : variant[static_cast<size_t>(job.program)])
-            while (call.others.size() + 1 < static_cast<size_t>(job.together)) {
-              BoundCall other = call;
-              other.others.clear();
-              call.others.push_back(std::move(other));
-            }
-  }
 }
 
 // Other ranks may read gathered values, and write versions, before the first job of this rank.
@@ -162,17 +97,24 @@ View Worker::delivered(const StepDescriptor& step, int32_t edge, int32_t micro_b
 }
 
 Worker::ParamMemory Worker::param(ParamId id) {
-  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
-    if (p.param == id) {
-      set_packed(p, false);  // the caller may write
-      for (const ResidentTensor& t : p.tensors)
-        if (t.by_rows)
-          for (RowSet& rows : rows_.at(t.place.offset)) rows.insert_all();
-      ParamMemory out = memory_of(p);
-      out.initial = &initial_;
-      return out;
-    }
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    if (p.param != id) continue;
+    ParamMemory out = memory_of(p);
+    out.initial = &initial_;
+    return out;
+  }
   return {};
+}
+
+Worker::ParamMemory Worker::writable_param(ParamId id) {
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    if (p.param != id) continue;
+    set_packed(p, false);
+    for (const ResidentTensor& t : p.tensors)
+      if (t.by_rows)
+        for (RowSet& rows : rows_.at(t.place.offset)) rows.insert_all();
+  }
+  return param(id);
 }
 
 Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
@@ -342,7 +284,7 @@ void Worker::store(const RankProgram& program, const ProgramCall& call, BoundCal
     if (!operand.converted || call.blocks || !written) return;
     View stored = view;
     stored.data = at(program, operand.place, micro_batch);
-    stored.desc.dtype = other(view.desc.dtype);
+    stored.desc.dtype = type_of_copy(view.desc.dtype);
     convert(tiles_, view.data, stored);
   });
 }

@@ -82,6 +82,8 @@ class Worker {
     std::array<float*, 2> slots{};
   };
   ParamMemory param(ParamId id);  // all null when this rank does not use it
+  // To write: what was derived from its data is made again.
+  ParamMemory writable_param(ParamId id);
   // Before the first job, so that a later read takes no time.
   void draw_initial_values() { initial_.draw_all(); }
 
@@ -104,6 +106,9 @@ class Worker {
 
   Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Arena arena);
   void bind();
+  void bind_mode(const ModePlan& mode);
+  BoundCall bind_call(const ProgramCall& call, size_t variant);
+  static void add_others(BoundCall& call, size_t count);
   void expect_values();
   const RankProgram& program(Mode mode) const {
     return plan_->mode(mode).ranks[static_cast<size_t>(rank_)];

@@ -210,7 +210,7 @@ void run_all(size_t ranks, Step&& step) {
   while (!movable.empty()) {
     const size_t r = movable.back();
     movable.pop_back();
-    for (std::optional<Kind> ran; (ran = step(r));) {
+    for (std::optional<Kind> ran = step(r); ran; ran = step(r)) {
       if (*ran == Kind::F && r + 1 < ranks) movable.push_back(r + 1);
       if (*ran == Kind::I && r > 0) movable.push_back(r - 1);
     }

@@ -125,7 +125,7 @@ Result<std::string> Tokenizer::decode(std::span<const uint32_t> ids, bool skip_s
   }
   if (parts_.decodes) return decode_tokens(parts_.decoders, std::move(tokens), tail);
   std::string out;
-  for (const std::string& token : tokens) (out += out.empty() ? "" : " ") += token;
+  for (const std::string& token : tokens) append(out, out.empty() ? "" : " ", token);
   return out;
 }
 
