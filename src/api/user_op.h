@@ -11,7 +11,9 @@ namespace weft::api {
 
 class UserOp final : public Op {
  public:
-  UserOp(const weft_op& op, void* payload) : op_(op), name_(op.name), payload_(payload) {}
+  UserOp(const weft_op& op, void* payload) : op_(op), name_(op.name), payload_(payload) {
+    op_.name = name_.c_str();  // the caller's may end with the call
+  }
   ~UserOp() override;
   void take_payload() {
     owns_payload_ = true;

@@ -35,7 +35,7 @@ class MergesPart : public JsonPart {
   std::vector<std::pair<std::string, std::string>> merges;
 
   Status open() override {
-    pair_.clear();
+    if (inside_) return refuse("a list in a list");
     inside_ = true;
     return {};
   }
@@ -43,6 +43,7 @@ class MergesPart : public JsonPart {
     inside_ = false;
     if (pair_.size() != 2) return refuse(cat("a list of ", pair_.size()));
     merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
+    pair_.clear();
     return {};
   }
   Status value(const std::string&, const Json& value) override {

@@ -215,6 +215,7 @@ class Link {
   uint32_t landing_piece_ = 0;
   std::vector<std::byte> long_message_;
   uint32_t message_type_ = 0, message_piece_ = 0;
+  uint64_t message_total_ = 0;
   Process peer_process_;
   Activity activity_, peer_activity_;
   std::vector<std::byte> activity_bytes_;

@@ -150,6 +150,9 @@ Status Link::message_frame(const FrameHeader& h, std::span<const std::byte> payl
                            LinkEffects& effects) {
   if (h.total > most_message_)
     return wrong(cat("message of ", h.total, " bytes, at most ", most_message_));
+  if (h.piece > 0 && h.total != message_total_)
+    return wrong(cat("piece ", h.piece, " of a message of ", h.total, " bytes, expected ",
+                     message_total_, " as in its first piece"));
   if (h.piece != message_piece_ || (h.piece > 0 && h.edge != message_type_))
     return wrong(cat("piece ", h.piece, " of a message of type ", h.edge, ", expected piece ",
                      message_piece_,
@@ -161,6 +164,7 @@ Status Link::message_frame(const FrameHeader& h, std::span<const std::byte> payl
   if (long_message_.size() != h.offset()) return wrong("message whose pieces do not add up");
   long_message_.insert(long_message_.end(), payload.begin(), payload.end());
   message_type_ = h.edge;
+  message_total_ = h.total;
   ++message_piece_;
   if (!h.last()) return {};
   message_piece_ = 0;

@@ -98,8 +98,11 @@ void Team::take_tiles(size_t thread) {
     Range& range = ranges_[(thread + i) % in_use_];
     if (range.next.load(std::memory_order_relaxed) >= range.end) continue;
     // One by one, so that `next` is at most `end` + threads.
-    for (int tile; (tile = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end;)
+    int tile = range.next.fetch_add(1, std::memory_order_relaxed);
+    while (tile < range.end) {
       fn_(context_, tile);
+      tile = range.next.fetch_add(1, std::memory_order_relaxed);
+    }
   }
 }
 
@@ -154,10 +157,15 @@ WorkerThread::~WorkerThread() {
   thread_.reset();
 }
 
+uint32_t WorkerThread::given() const {
+  return pushed_.load(std::memory_order_relaxed) - delivered_;
+}
+
+bool WorkerThread::has_room() const { return given() + (here_ ? 1 : 0) < depth_; }
+
 bool WorkerThread::push(int64_t job, bool is_brief) {
-  const uint32_t given = pushed_.load(std::memory_order_relaxed) - delivered_;
-  if (given + (here_ ? 1 : 0) >= depth_) return false;
-  if (is_brief && given == 0 && !here_) {
+  if (!has_room()) return false;
+  if (is_brief && given() == 0 && !here_) {
     here_ = job;
     signal_->raise();
     return true;

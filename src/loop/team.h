@@ -73,12 +73,15 @@ class WorkerThread {
   WorkerThread(const WorkerThread&) = delete;
   WorkerThread& operator=(const WorkerThread&) = delete;
 
-  // False if `depth` jobs are in progress.
+  // Whether fewer than `depth` jobs are in progress.
+  bool has_room() const;
+  // False if there is no room.
   [[nodiscard]] bool push(int64_t job, bool is_brief = false);
 
  private:
   WorkerThread() = default;
   void work();
+  uint32_t given() const;  // to the worker thread, and not reported
   void hand_over(int64_t job);
   void deliver();
 

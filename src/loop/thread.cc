@@ -4,8 +4,10 @@
 #include <pthread.h>
 #include <uv.h>
 
+#include <atomic>
 #include <csignal>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 
@@ -55,6 +57,31 @@ Result<std::unique_ptr<Thread>> Thread::start(const std::string& name, std::func
 
 Thread::~Thread() {
   if (state_) pthread_join(state_->handle, nullptr);
+}
+
+namespace {
+
+// Threads that only wait.
+struct Waiting {
+  ~Waiting() {
+    end = true;
+    end.notify_all();
+  }
+  std::atomic<bool> end = false;
+  std::vector<std::unique_ptr<Thread>> threads;
+};
+
+}  // namespace
+
+Status spare_threads(int count, const std::string& what) {
+  Waiting waiting;
+  waiting.threads.reserve(static_cast<size_t>(count));  // later, nothing fails while one runs
+  for (int i = 0; i < count; ++i) {
+    auto thread = Thread::start("weft-spare", [&end = waiting.end] { end.wait(false); });
+    if (!thread.ok()) return thread.status().within(what);
+    waiting.threads.push_back(thread.take());
+  }
+  return {};
 }
 
 }  // namespace weft

@@ -25,4 +25,8 @@ class Thread {
   std::unique_ptr<State> state_;
 };
 
+// Whether the process can start this number of threads, for a library that would end the process.
+// `what` is the beginning of the error.
+Status spare_threads(int count, const std::string& what);
+
 }  // namespace weft

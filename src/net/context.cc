@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "loop/descriptors.h"
+#include "loop/thread.h"
 
 namespace weft {
 
@@ -13,12 +14,15 @@ namespace {
 
 // ZeroMQ ends the process if its threads find no free descriptor; they need about six.
 constexpr int kDescriptors = 8;
+// And if they cannot be started: one for the sockets, one to close them.
+constexpr int kThreads = 2;
 constexpr const char* kNotStarted = "ZeroMQ cannot be started";
 
 }  // namespace
 
 Result<ZmqContext> ZmqContext::make() {
   WEFT_TRY(spare_descriptors(kDescriptors, kNotStarted));
+  WEFT_TRY(spare_threads(kThreads, kNotStarted));
   void* context = zmq_ctx_new();
   if (context == nullptr) return system_failure(kNotStarted, errno);
   ZmqContext out(context);

@@ -43,7 +43,8 @@ std::unique_ptr<Slab> Slab::make() {
 
 std::unique_ptr<Slab> Slab::open(const SlabOffer& offer) {
   const std::string path = cat("/proc/", offer.process, "/fd/", offer.descriptor);
-  std::unique_ptr<Slab> slab(new Slab(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK)));
+  std::unique_ptr<Slab> slab(
+      new Slab(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)));
   struct stat found {};
   if (slab->descriptor_ < 0) return nullptr;
   const int seals = fcntl(slab->descriptor_, F_GET_SEALS);  // -1: it cannot be sealed

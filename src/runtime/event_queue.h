@@ -55,8 +55,7 @@ class EventQueue {
   void push(RunEvent event) {
     {
       const std::lock_guard lock(mutex_);
-      events_.push(std::move(event));
-      flag_.set(true);
+      add(std::move(event));
     }
     there_.notify_one();
   }
@@ -71,8 +70,9 @@ class EventQueue {
     {
       const std::lock_guard lock(mutex_);
       events_.remove(is_old);
+      add(std::move(event));  // where the old one was, without an allocation
     }
-    push(std::move(event));
+    there_.notify_one();
   }
 
   // Drops the events of replace().
@@ -105,6 +105,10 @@ class EventQueue {
   int descriptor() const { return flag_.descriptor(); }
 
  private:
+  void add(RunEvent event) {
+    events_.push(std::move(event));
+    flag_.set(true);
+  }
   static bool joins(RunEvent::Kind kind) {
     return kind == RunEvent::Kind::joined || kind == RunEvent::Kind::left;
   }

@@ -68,9 +68,10 @@ void JobThread::remember(const Slot& slot) {
 }
 
 void JobThread::push(const WorkerTask& task) {
-  slot(given_) = {task, {}, {}};
   const bool is_brief = task.job >= 0 && known(task).took < brief_ns_;
-  if (!thread_->push(given_++, is_brief))
+  const bool has_room = thread_->has_room();
+  if (has_room) slot(given_) = {task, {}, {}};  // otherwise it is that of another task
+  if (!has_room || !thread_->push(given_++, is_brief))
     ran_(task, Status(Code::internal, "a rank has more tasks than its queue can contain"), {});
 }
 

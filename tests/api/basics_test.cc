@@ -174,6 +174,9 @@ TEST(Init, AZeroFilledStructIsRefusedByName) {
   zeros.size = sizeof &zeros;
   expect_error(weft_plan_new(model.get(), &zeros, &plan, &err), err, WEFT_EINVAL,
                {"weft_plan_config.size is 8", "weft_plan_config_init"});
+  zeros.size = 20;  // ends within a field
+  expect_error(weft_plan_new(model.get(), &zeros, &plan, &err), err, WEFT_EINVAL,
+               {"weft_plan_config.size is 20", "weft_plan_config_init"});
   zeros.size = sizeof zeros;
   expect_error(weft_plan_new(model.get(), &zeros, &plan, &err), err, WEFT_EINVAL,
                {"weft_plan_config.step_kinds is 0", "WEFT_STEPS_TRAIN"});

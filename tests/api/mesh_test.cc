@@ -51,6 +51,23 @@ void listen_with(int left, const char* endpoint) {
   std::_Exit(status == WEFT_OK ? 1 : status == WEFT_ENOMEM ? 2 : 3);
 }
 
+// A process of a user who may have only so many threads; there is no such limit for root.
+void listen_with_threads(rlim_t most) {
+  constexpr uid_t kOther = 61234;
+  if (getuid() == 0 && setuid(kOther) != 0) std::_Exit(4);
+  const rlimit limit{most, most};
+  setrlimit(RLIMIT_NPROC, &limit);
+  weft_mesh_config config = defaults(weft_mesh_config_init);
+  config.endpoint = "tcp://127.0.0.1:0";
+  weft_mesh* mesh = nullptr;
+  weft_error err = {};
+  err.size = sizeof err;
+  const weft_status status = weft_mesh_listen(&config, &mesh, &err);
+  weft_mesh_free(mesh);
+  std::fputs(err.text, stderr);
+  std::_Exit(status == WEFT_OK ? 1 : status == WEFT_ENOMEM ? 2 : 3);
+}
+
 // GoogleTest runs suites of this name first, so each child is a copy of a process without threads.
 TEST(MeshDeathTest, WithoutDescriptorsIsAFailureOfItsOwn) {
 #ifdef WEFT_SANITIZED
@@ -65,6 +82,17 @@ TEST(MeshDeathTest, WithoutDescriptorsIsAFailureOfItsOwn) {
       EXPECT_EXIT(listen_with(left, endpoint), fails_or_listens, "") << endpoint << ", " << left;
     EXPECT_EXIT(listen_with(48, endpoint), testing::ExitedWithCode(1), "") << endpoint;
   }
+}
+
+TEST(MeshDeathTest, WithoutThreadsIsAFailureOfItsOwn) {
+#ifdef WEFT_SANITIZED
+  GTEST_SKIP() << "sanitizers start threads of their own";
+#endif
+  if (getuid() != 0) GTEST_SKIP() << "other processes of this user have threads, too";
+  for (rlim_t most = 1; most <= 3; ++most)
+    EXPECT_EXIT(listen_with_threads(most), testing::ExitedWithCode(2), "cannot be started: ")
+        << most;
+  EXPECT_EXIT(listen_with_threads(8), testing::ExitedWithCode(1), "");
 }
 
 int32_t same_shape(weft_op_call* call) {

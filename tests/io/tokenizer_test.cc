@@ -199,6 +199,10 @@ TEST(TokenizerFile, WhatIsNotKnownIsRefusedByName) {
   EXPECT_EQ(error_with("/model/unk_token", "?!"), "'unk_token' '?!' is not in the vocabulary");
   EXPECT_EQ(error_with("/model/merges/0", "ab"),
             "'merges': merge 0 expects two tokens, found 'ab'");
+  EXPECT_EQ(error_with("/model/merges/0", json::array({"t"})),
+            "'merges': merge 0 expects two tokens, found a list of 1");
+  EXPECT_EQ(error_with("/model/merges/0", json::array({"t", json::array({"a", "b"})})),
+            "'merges': merge 0 expects two tokens, found a list in a list");
   EXPECT_EQ(error_with("/model/vocab/a", -1), "'vocab': token 'a' expects an id from 0, found -1");
   EXPECT_EQ(error_with("/model/vocab/zz", 5), "tokens '%' and 'zz' have the same id 5");
   EXPECT_EQ(error_with("/normalizer/type", "Nmt").substr(0, 29), "normalizer: 'type' is 'Nmt', ");

@@ -432,6 +432,33 @@ TEST(Link, ALostDataFrameIsNoticedWithoutAnother) {
   EXPECT_EQ(pair.a.failure, pair.b.failure);
 }
 
+TEST(Link, AMessageKeepsTheSizeThatItsFirstPieceSaid) {
+  const auto end = [](uint64_t total) {
+    Pair pair;
+    pair.run_until(10);
+    const std::vector<std::byte> bytes = pattern(3 * kMaxPayload, 1);
+    for (uint32_t piece = 0; piece < 2; ++piece) {
+      FrameHeader h{.kind = FrameKind::message, .incarnation = 4, .edge = 16, .piece = piece};
+      h.source = 5;
+      h.destination = 2;
+      h.sequence = 2 + piece;
+      h.length = kMaxPayload;
+      h.total = piece == 0 ? bytes.size() : total;
+      const auto payload = std::span(bytes).subspan(piece * kMaxPayload, kMaxPayload);
+      std::vector<std::byte> frame(kHeaderBytes);
+      encode_header(h, payload, std::span<std::byte, kHeaderBytes>(frame.data(), kHeaderBytes));
+      frame.insert(frame.end(), payload.begin(), payload.end());
+      pair.a.link.received(Lane::control, frame, 10, pair.a);
+    }
+    EXPECT_EQ(pair.a.messages.size(), 0u);
+    return pair.a.failures > 0 ? origin_text(pair.a.failure) : "";
+  };
+  EXPECT_EQ(end(3 * kMaxPayload), "");
+  EXPECT_EQ(
+      end(2 * kMaxPayload),
+      "rank 5: piece 1 of a message of 2097152 bytes, expected 3145728 as in its first piece");
+}
+
 TEST(Link, AFrameOfAnotherIncarnationRankOrLaneIsRefused) {
   auto refusal = [](auto change, Lane lane) {
     Pair pair;

@@ -1,5 +1,6 @@
 // Control messages read back as they were written; what is cut, longer or out of range is refused.
 #include <algorithm>
+#include <limits>
 
 #include "node/control_codec.h"
 
@@ -26,7 +27,8 @@ StepDescriptor sample_step() {
 TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
   const double sums[] = {1.5, -0.0, 3e300};
   Control begin{.kind = ControlKind::begin, .step = sample_step(), .sequence = 7, .squares = {}};
-  begin.step.denominators = sums;
+  const double counts[] = {1.5, 7, 3e300};
+  begin.step.denominators = counts;
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = sums};
   Control commit{
       .kind = ControlKind::commit, .step = {}, .sequence = 9, .scale = 0.25, .squares = {}};
@@ -99,6 +101,22 @@ TEST(ControlCodec, RefusesValuesThatCannotBe) {
   EXPECT_TRUE(refused(begin, 24, 255));     // short_last
   EXPECT_TRUE(refused(begin, 44, 255));     // a negative number of micro-batches per update
   EXPECT_TRUE(refused(begin, 45, 1));       // no denominator
+  constexpr double kNever[] = {std::numeric_limits<double>::quiet_NaN(),
+                               std::numeric_limits<double>::infinity()};
+  for (const double value : kNever) {
+    Control wrong = begin;
+    wrong.step.denominator = value;
+    EXPECT_TRUE(refused(wrong, 0, -1));
+    wrong = begin;
+    wrong.step.denominators = std::span(&value, 1);
+    EXPECT_TRUE(refused(wrong, 0, -1));
+    EXPECT_TRUE(refused(
+        {.kind = ControlKind::commit, .step = {}, .sequence = 9, .scale = value, .squares = {}}, 0,
+        -1));
+  }
+  Control no_targets = begin;
+  no_targets.step.denominator = 0;
+  EXPECT_TRUE(refused(no_targets, 0, -1));
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = {}};
   EXPECT_TRUE(refused(ready, 16, 255));  // more sums than any message holds
   Control done{.kind = ControlKind::done,
