@@ -86,8 +86,9 @@ class Attention final : public Op {
   }
 
   // Only the last input is i32: positions or a mask.
-  Status check_input(const Attrs& attrs, int, const View& input, std::span<const Desc>,
+  Status check_input(const Attrs& attrs, int port, std::span<const View> in,
                      std::span<const Desc>) const override {
+    const View& input = in[static_cast<size_t>(port)];
     return attrs.flags & kCausal ? check_positions(input) : check_mask(input);
   }
 

@@ -6,9 +6,9 @@
 // s become c tanh(s / c).
 //
 // There are heads heads of queries and e / (d / heads) of keys and values, which groups of queries
-// share. A row with sequence -1 is padding, and its output is 0. The tokens of a sequence come in
-// the order of their positions, in one micro-batch or in several; a sequence may go back to an
-// earlier position, which forgets what follows.
+// share. A row with sequence -1 is padding, and its output is 0. The
+// tokens of a sequence come in the order of their positions, in one micro-batch or in several; a
+// sequence may go back to an earlier position, which forgets what follows.
 //
 // State: keys as packed factors (kernels/packed.h) f32[sequence][head][position / 16][size][16],
 // values f32[sequence][head][position][size], both bf16 with kBf16Cache, and i32[sequence], the
@@ -29,6 +29,7 @@
 #include "kernels/softmax_row.h"
 #include "ops/check.h"
 #include "ops/finite_rows.h"
+#include "ops/indices.h"
 #include "tensor/byte_count.h"
 
 namespace weft {
@@ -132,20 +133,12 @@ class Kernel {
 
  private:
   Status check(const Rows& run) {
-    if (run.sequence < 0 || run.sequence >= s_.sequences)
-      return Status(Code::data, cat("sequence ", run.sequence, " of row ", run.first,
-                                    " is outside the cache's 0 to ", s_.sequences - 1));
-    const int64_t end = int64_t{run.position} + run.count;
-    if (run.position < 0 || end > s_.length)
-      return Status(Code::data,
-                    cat("position ", run.position < 0 ? run.position : end - 1, " of sequence ",
-                        run.sequence, " is outside the cache's 0 to ", s_.length - 1));
     int32_t& length = lengths_[run.sequence];
     if (run.position > length)
       return Status(Code::data, cat("position ", run.position, " of sequence ", run.sequence,
                                     " follows ", length, " positions, expected at most ", length));
     if (run.position < length) WEFT_TRY(check_first(run));
-    length = static_cast<int32_t>(end);
+    length = static_cast<int32_t>(run.position + run.count);
     return {};
   }
 
@@ -352,10 +345,32 @@ class CachedAttention final : public Op {
             .weight_flops = 0};
   }
 
-  Status forward(const Call& call) const override { return Kernel(call).run(); }
+  Status check_input(const Attrs& attrs, int port, std::span<const View> in,
+                     std::span<const Desc>) const override {
+    const auto sequences = static_cast<int>(in.size()) - 1;
+    if (port == sequences)
+      return check_range(in.back(), port, -1, attrs.dims[0] - 1, ", or -1 for padding");
+    return port == sequences - 1 && in.back() ? check_positions(attrs, in) : Status();
+  }
+
+  Status forward(const Call& call) const override {
+    WEFT_TRY(check_input(*call.attrs, static_cast<int>(call.in.size()) - 1, call.in, {}));
+    WEFT_TRY(check_positions(*call.attrs, call.in));
+    return Kernel(call).run();
+  }
   Status input_grad(const Call&) const override { return {}; }
 
  private:
+  static Status check_positions(const Attrs& attrs, std::span<const View> in) {
+    const View &positions = in[in.size() - 2], &sequences = in.back();
+    for (int64_t i = 0; i < positions.desc.elements(); ++i)
+      if (const int32_t at = positions.i32()[i];
+          sequences.i32()[i] != -1 && (at < 0 || at >= attrs.dims[1]))
+        return Status(Code::data, cat("input ", in.size() - 2, ": element ", i, " is ", at,
+                                      ", expected 0 to ", attrs.dims[1] - 1));
+    return {};
+  }
+
   static bool are_sizes(const Shape& dims) {
     if (dims.rank < 2 || dims.rank > 3) return false;
     for (int i = 0; i < dims.rank; ++i)

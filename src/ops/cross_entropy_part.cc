@@ -40,9 +40,9 @@ class CrossEntropyPart final : public Op {
 
   // The loss is a small difference of these numbers.
   bool keeps_f32() const override { return true; }
-  Status check_input(const Attrs& attrs, int port, const View& input, std::span<const Desc>,
+  Status check_input(const Attrs& attrs, int port, std::span<const View> in,
                      std::span<const Desc>) const override {
-    return check_targets(input, port, attrs.section.whole);
+    return check_targets(in[static_cast<size_t>(port)], port, attrs.section.whole);
   }
   bool differentiable(int port) const override { return port == 0; }
   Uses uses_input(const Attrs&) const override { return {.in = 0b11, .out = false, .stash = true}; }

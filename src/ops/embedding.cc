@@ -66,9 +66,9 @@ class Embedding final : public Op {
     return inferred;
   }
 
-  Status check_input(const Attrs& attrs, int, const View& input, std::span<const Desc>,
+  Status check_input(const Attrs& attrs, int port, std::span<const View> in,
                      std::span<const Desc> weights) const override {
-    return check_rows(attrs, input, weights[0]);
+    return check_rows(attrs, in[static_cast<size_t>(port)], weights[0]);
   }
   bool differentiable(int) const override { return false; }
   bool copies_weight() const override { return true; }

@@ -48,9 +48,9 @@ class Gather final : public Op {
     return Inferred{.out = out, .stash = {}, .scratch = 0};
   }
 
-  Status check_input(const Attrs&, int port, const View& input, std::span<const Desc> in,
+  Status check_input(const Attrs&, int port, std::span<const View> in,
                      std::span<const Desc>) const override {
-    return port == 1 ? check_indices(input, port, Sizes(in[0], in[1]).axis) : Status();
+    return port == 1 ? check_indices(in[1], port, Sizes(in[0].desc, in[1].desc).axis) : Status();
   }
   bool differentiable(int port) const override { return port == 0; }
   Uses uses_input(const Attrs&) const override {

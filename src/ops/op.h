@@ -191,11 +191,11 @@ class Op {
   // f32[?,256], got f32[4,128]").
   virtual Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
                                  std::span<const Desc> weights) const = 0;
-  // Whether the op can compute with the numbers of an i32 input, for any number of samples. `in` is
-  // for one sample. Forward fails for what this refuses.
-  virtual Status check_input(const Attrs& attrs, int port, const View& input,
-                             std::span<const Desc> in, std::span<const Desc> weights) const {
-    (void)attrs, (void)port, (void)input, (void)in, (void)weights;
+  // Whether the op can compute with the numbers of its i32 input `port`, for any number of samples.
+  // Inputs that a node computes have no data. Forward fails for what this refuses.
+  virtual Status check_input(const Attrs& attrs, int port, std::span<const View> in,
+                             std::span<const Desc> weights) const {
+    (void)attrs, (void)port, (void)in, (void)weights;
     return {};
   }
   // May input `port` receive a gradient?

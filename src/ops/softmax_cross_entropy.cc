@@ -42,9 +42,9 @@ class SoftmaxCrossEntropy final : public Op {
                     .scratch = sums * sizeof(double)};
   }
 
-  Status check_input(const Attrs&, int port, const View& input, std::span<const Desc> in,
+  Status check_input(const Attrs&, int port, std::span<const View> in,
                      std::span<const Desc>) const override {
-    return check_targets(input, port, in[0].shape.last());
+    return check_targets(in[static_cast<size_t>(port)], port, in[0].desc.shape.last());
   }
   bool differentiable(int port) const override { return port == 0; }
   bool is_loss() const override { return true; }

@@ -14,14 +14,15 @@ class InputChecks {
  public:
   explicit InputChecks(const Plan& plan);
   // Errors name the input and the node.
-  Status check(const Plan& plan, Mode mode, const Batch& batch) const;
+  Status check(const Plan& plan, Mode mode, const Batch& batch);
 
  private:
   struct Use {
-    size_t input;  // index into Model::inputs()
     NodeId node;
     int port;
-    std::vector<Desc> in, weights;  // of the node, for one sample
+    std::vector<int32_t> inputs;  // of the node: index into Model::inputs(), -1: another node
+    std::vector<View> in;         // of the batch that is checked
+    std::vector<Desc> weights;
   };
   std::array<std::vector<Use>, kModes> uses_;
 };

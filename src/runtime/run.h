@@ -161,7 +161,7 @@ class Run : public EventSource {
   View landed(const Step& step, int32_t edge, int32_t micro_batch);
   Status ask(int32_t rank, uint32_t type, const rpc::Request& request, std::vector<std::byte>& out);
 
-  const InputChecks checks_;
+  InputChecks checks_;
   void (*drop_)(void*);
   Log log_;
   enum class Start : uint8_t { pending, done, failed } start_ = Start::pending;

@@ -198,14 +198,24 @@ TEST(DecoderBytes, AreThoseOfKeysAndValues) {
   }
 }
 
-TEST(DecoderRefusals, NameThePositionAndTheCache) {
+TEST(DecoderRefusals, APlaceThatTheCacheDoesNotHave) {
   const ModelPtr model = decoder(1, 10);
   const RunPtr run = start(model, config_of(1, 12));
+  const auto rows = [](int32_t sequence) {
+    std::vector<Row> out = part(sequence, 0, 10);
+    out.resize(12, {7, 0, -1});
+    return out;
+  };
   Error err;
   EXPECT_TRUE(logits_of(run, part(0, 0, 12), err).empty());
-  EXPECT_NE(std::strstr(err.text, "position 11 of sequence 0 is outside the cache's 0 to 9"),
+  EXPECT_NE(std::strstr(err.text, "(cached_attention): input 1: element 10 is 10, expected 0 to 9"),
             nullptr)
       << err.text;
+  EXPECT_TRUE(logits_of(run, rows(1), err).empty());
+  EXPECT_NE(std::strstr(err.text, "input 2: element 0 is 1, expected 0 to 0, or -1 for padding"),
+            nullptr)
+      << err.text;
+  EXPECT_FALSE(logits_of(run, rows(0), err).empty()) << "the run goes on: " << err.text;
 }
 
 TEST(DecoderRefusals, StepsThatFillNothingOrWereNotPlanned) {

@@ -260,11 +260,11 @@ TEST(CachedAttention, RefusesTokensThatDoNotFit) {
     return Token{row.data(), position, sequence};
   };
   EXPECT_EQ(Cache(2, 4).refusal({token(0, 2)}),
-            "sequence 2 of row 0 is outside the cache's 0 to 1");
+            "input 2: element 0 is 2, expected 0 to 1, or -1 for padding");
   EXPECT_EQ(Cache(2, 4).refusal({token(0, 0), token(0, -2)}),
-            "sequence -2 of row 1 is outside the cache's 0 to 1");
+            "input 2: element 1 is -2, expected 0 to 1, or -1 for padding");
   EXPECT_EQ(Cache(2, 2).refusal({token(0, 1), token(1, 1), token(2, 1)}),
-            "position 2 of sequence 1 is outside the cache's 0 to 1");
+            "input 1: element 2 is 2, expected 0 to 1");
   EXPECT_EQ(Cache(2, 4).refusal({token(0, 1), token(2, 1)}),
             "position 2 of sequence 1 follows 1 positions, expected at most 1");
   EXPECT_EQ(Cache(2, 4).refusal({token(0, 1), token(0, 1)}),
