@@ -168,8 +168,8 @@ weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint,
     full.n_ends = static_cast<uint32_t>(checkpoint->ends.size());
     if (checkpoint->weights) {
       if (!checkpoint->weights->model.empty()) full.model = checkpoint->weights->model.c_str();
-      if (!checkpoint->weights->adapters.empty())
-        full.adapters = checkpoint->weights->adapters.c_str();
+      if (const auto& adapters = checkpoint->weights->adapters)
+        full.adapters = adapters->keys.c_str();
       fill_result(info, full);
       return {};
     }

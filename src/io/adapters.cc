@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "io/config_fields.h"
 #include "io/file.h"
+#include "io/model_config.h"
 #include "io/strict_json.h"
 
 namespace weft {
@@ -40,7 +41,8 @@ Result<std::string> read_targets(ConfigFields& config) {
   std::vector<std::string> names;
   WEFT_TRY(read_texts(*value, "'target_modules'", names));
   std::string out;
-  for (const std::string& name : names) {
+  for (std::string& name : names) {
+    if (name.starts_with(kGpt2Prefix)) name.erase(0, kGpt2Prefix.size());
     if (name.empty() || name.find_first_of(",/") != name.npos)
       return config.unexpected("target_modules", *value, "names without ',' and '/'");
     out += cat(out.empty() ? "" : "/", name);
@@ -59,7 +61,7 @@ std::vector<std::string> last_parts(const Model& model) {
 
 }  // namespace
 
-Result<std::string> parse_adapter_config(std::string_view json) {
+Result<AdapterConfig> parse_adapter_config(std::string_view json) {
   WEFT_TRY_ASSIGN(const Json object, read_json(json, {.fractions = Fractions::allow}));
   ConfigFields config(object);
   for (const Fixed& fixed : kFixed) WEFT_TRY(config.fixed(fixed));
@@ -72,7 +74,8 @@ Result<std::string> parse_adapter_config(std::string_view json) {
   WEFT_TRY_ASSIGN(const bool by_root, config.flag("use_rslora"));
   if (by_root) alpha *= std::sqrt(rank);  // weft divides by the rank, not by its root
   WEFT_TRY(config.finish());
-  return cat("lora_rank=", rank, ",lora_alpha=", alpha, ",lora_targets=", targets);
+  return AdapterConfig{cat("lora_rank=", rank, ",lora_alpha=", alpha, ",lora_targets=", targets),
+                       alpha / rank};
 }
 
 std::string print_adapter_config(const Model& model, const AdapterOptions& options) {

@@ -18,9 +18,12 @@ inline constexpr const char *kAdapterConfigFile = "adapter_config.json",
 // Of the names of all tensors in the file.
 inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
 
-// The adapters as keys of a preset: "lora_rank=8,lora_alpha=16,lora_targets=q_proj/v_proj". Fails
-// if a field has a value for which weft would compute something else. There is no dropout.
-Result<std::string> parse_adapter_config(std::string_view json);
+struct AdapterConfig {
+  std::string keys;  // of a preset: "lora_rank=8,lora_alpha=16,lora_targets=q_proj/v_proj"
+  double scale = 0;  // alpha / rank
+};
+// Fails if a field has a value for which weft would compute something else. There is no dropout.
+Result<AdapterConfig> parse_adapter_config(std::string_view json);
 // The reverse, for an adapted model.
 std::string print_adapter_config(const Model& model, const AdapterOptions& options);
 

@@ -83,7 +83,7 @@ Result<ExportSource> add_adapters(ExportSource base, const Weights& adapters) {
   if (without.adapters)
     return Status(Code::invalid, cat(base.path, ": the model has adapters already"));
   const char* const joint = base.model.find(':') == base.model.npos ? ":" : ",";
-  base.model += joint + adapters.adapters;
+  base.model += joint + adapters.adapters->keys;
   WEFT_TRY_ASSIGN(const Preset preset, make_preset(base.model, {}).within(adapters.path));
   WEFT_TRY(compare_tensors(base.path, params_of(*preset.model, false), base.params));
   const std::vector<TensorSpec> added = params_of(*preset.model, true);

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "io/adapters.h"
 #include "io/safetensors.h"
 
 namespace weft {
@@ -22,8 +24,8 @@ struct Weights {
   };
 
   std::string path;
-  std::string model;     // as make_preset reads it; empty if the file does not say it
-  std::string adapters;  // of a directory of PEFT: the keys of a preset that has them
+  std::string model;  // as make_preset reads it; empty if the file does not say it
+  std::optional<AdapterConfig> adapters;  // of a directory of PEFT
   std::vector<SafetensorsFile> files;
   std::vector<Tensor> tensors;  // refer to `files`, also when this object is moved
 };

@@ -1,6 +1,7 @@
 #include "runtime/load.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/patterns.h"
@@ -61,6 +62,19 @@ Status check_rule(const Plan& plan, const Checkpoint& checkpoint) {
     return {};
   return Status(Code::invalid, cat(checkpoint.path(), ": its optimizer is ", shown(rule->second),
                                    ", the plan's '", rule_name(plan.config.optim.rule), "'"));
+}
+
+// With another scale, the adapters of the file would be weaker or stronger than when they were
+// trained.
+Status check_scale(const Model& model, const Weights& weights) {
+  if (!weights.adapters) return {};
+  const double scale = weights.adapters->scale;
+  for (const Adapter& adapter : adapters_of(model))
+    if (std::abs(adapter.scale - scale) > 1e-5 * scale)
+      return Status(Code::invalid,
+                    cat(weights.path, ": alpha / rank of its adapters is ", scale,
+                        ", that of node '", adapter.name, "' of the model is ", adapter.scale));
+  return {};
 }
 
 using Names = std::set<std::string, std::less<>>;
@@ -142,7 +156,8 @@ Status load_weights(Run& run, Checkpoint& checkpoint, std::string_view kept) {
 Status load_weights(Run& run, const Weights& weights, std::string_view kept) {
   WEFT_TRY_ASSIGN(NamedWeights named, NamedWeights::of(weights, *run.plan().whole));
   std::vector<std::string_view> names = named.names();
-  const NamedTensors model = model_from(run.plan(), names, kept, !weights.adapters.empty());
+  WEFT_TRY(check_scale(*run.plan().whole, weights));
+  const NamedTensors model = model_from(run.plan(), names, kept, weights.adapters.has_value());
   if (named.tied_head) names.push_back(named.tied_head->entry->name);
   WEFT_TRY(check_patterns(kept, run.plan(), names));
   named.leave_out(kept);

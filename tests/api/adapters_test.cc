@@ -202,6 +202,10 @@ TEST_F(PeftFiles, DescribeTheAdapters) {
   configure("target_modules", "all-linear");
   EXPECT_STREQ(info_of(open_checkpoint(folder_.string())).adapters,
                "lora_rank=3,lora_alpha=5,lora_targets=all-linear");
+  configure("target_modules", {"transformer.h.1.mlp.c_proj", "c_fc"});  // as GPT-2 has them
+  EXPECT_STREQ(info_of(open_checkpoint(folder_.string())).adapters,
+               "lora_rank=3,lora_alpha=5,lora_targets=h.1.mlp.c_proj/c_fc");
+  configure("target_modules", "all-linear");
   configure("use_rslora", true);  // the factor is 5 / sqrt(3)
   EXPECT_STREQ(info_of(open_checkpoint(folder_.string())).adapters,
                "lora_rank=3,lora_alpha=8.660254037844386,lora_targets=all-linear");
@@ -237,6 +241,18 @@ TEST_F(PeftFiles, DoNotLoadIntoAModelWithoutAdapters) {
   expect_error(
       weft_run_load(run.get(), open_checkpoint(folder_.string()).get(), WEFT_LOAD_WEIGHTS, &err),
       err, WEFT_EDATA, {"8 surplus tensors", "lora_A.weight"});
+}
+
+TEST_F(PeftFiles, DoNotLoadIntoAModelWithAnotherScale) {
+  const std::string base = info_of(open_checkpoint((kData / "llama").string())).model;
+  const RunPtr run =
+      start(preset((base + ",lora_rank=3,lora_alpha=4,lora_targets=down_proj/q_proj").c_str()),
+            plan_config(1, 4, 1));
+  Error err;
+  expect_error(
+      weft_run_load(run.get(), open_checkpoint(folder_.string()).get(), WEFT_LOAD_WEIGHTS, &err),
+      err, WEFT_EINVAL,
+      {"alpha / rank of its adapters is 1.66666", "that of node '", "' of the model is 1.3333"});
 }
 
 // hidden, gelu, out, mean squared error.
