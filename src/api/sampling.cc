@@ -39,7 +39,6 @@ double sum_of(std::span<const Token> tokens) {
 
 // Keeps the most likely tokens, in the order of their weights.
 void keep_most(std::vector<Token>& tokens, size_t count) {
-  count = std::min(count, tokens.size());
   std::partial_sort(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count),
                     tokens.end(), likelier);
   tokens.resize(count);
@@ -115,7 +114,7 @@ int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t
   for (size_t i = 0; i < logits.size(); ++i)
     tokens.push_back({static_cast<int32_t>(i),
                       std::exp((static_cast<double>(logits[i]) - most) / sampling.temperature)});
-  if (sampling.top_k > 0) keep_most(tokens, sampling.top_k);
+  if (sampling.top_k > 0 && sampling.top_k < tokens.size()) keep_most(tokens, sampling.top_k);
   if (sampling.top_p < 1) keep_share(tokens, sampling.top_p);
   if (sampling.min_p > 0)
     std::erase_if(tokens, [&](const Token& token) { return token.weight < sampling.min_p; });

@@ -14,6 +14,10 @@ namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
+// Elements that are added in float32. In a longer sum, one of many equal numbers would be rounded
+// as often in the same direction.
+constexpr int64_t kSummed = 4096;
+
 void layer_norm(const float* x, const float* gamma, const float* beta, float eps, int64_t rows,
                 int64_t n, float* out, float* mean, float* rstd) {
   const float width = static_cast<float>(n);
@@ -94,8 +98,16 @@ void gamma_of_bf16(const Bf16* x, const Bf16* dy, const float* mean, const float
 }
 
 void row_sums(const float* x, int64_t rows, int64_t n, float* out) {
-  for (int64_t r = 0; r < rows; ++r, x += n)
-    out[r] = sum(n, [x](int64_t i, int64_t count) HWY_ATTR { return load(x + i, count); });
+  for (int64_t r = 0; r < rows; ++r) {
+    double whole = 0;
+    for (int64_t begin = 0; begin < n; begin += kSummed) {
+      whole += static_cast<double>(sum(HWY_MIN(kSummed, n - begin),
+                                       [x](int64_t i, int64_t count)
+                                           HWY_ATTR { return load(x + i, count); }));
+      x += HWY_MIN(kSummed, n - begin);
+    }
+    out[r] = static_cast<float>(whole);
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Element-wise kernels that no op uses.
+// Element-wise kernels that no op uses, and sums of long rows.
 #include "kernels/elementwise.h"
+#include "kernels/norm.h"
 
 #include <gtest/gtest.h>
 
@@ -38,6 +39,19 @@ TEST(Elementwise, AddsZero) {
         ASSERT_EQ(x[i], i % 3 == 0 ? -1 : 0);
         ASSERT_EQ(std::signbit(x[i]), i % 3 == 0 || static_cast<int64_t>(i) >= count) << i;
       }
+    }
+  });
+}
+
+// In one float32 sum of so many equal numbers, all roundings would have the same direction.
+TEST(RowSums, OfManyEqualNumbersAreExact) {
+  test::for_each_target([](int64_t) {
+    for (const int64_t n : {1, 4096, 4097, 1'000'003}) {
+      const std::vector<float> x(static_cast<size_t>(2 * n), 0.1f);
+      float sums[2];
+      row_sums(x.data(), 2, n, sums);
+      const double exact = static_cast<double>(n) * static_cast<double>(0.1f);
+      for (const float sum : sums) EXPECT_NEAR(sum / exact, 1, 1e-5) << n;
     }
   });
 }

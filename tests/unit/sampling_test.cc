@@ -36,6 +36,16 @@ TEST(Sampling, ChoosesTokensAsOftenAsTheirProbabilitySays) {
   EXPECT_NEAR(sharper.at(1), 4000 * 0.25 / (0.25 + 0.0625 + 1.0 / 64 + 2.0 / 256), 150);
 }
 
+TEST(Sampling, AsManyAsThereAreTokensIsAll) {
+  Candidates work;
+  Sampling most;
+  for (const uint32_t top_k : {5u, 6u, 1000u}) {
+    most.top_k = top_k;
+    for (uint64_t i = 0; i < 100; ++i)
+      EXPECT_EQ(sample(most, logits(), 3, i, work), sample(Sampling(), logits(), 3, i, work));
+  }
+}
+
 TEST(Sampling, Temperature0TakesTheMostLikelyAndTheLowestOfEqualOnes) {
   EXPECT_EQ(counts({.temperature = 0}, logits(), 10), (std::map<int32_t, int>{{1, 10}}));
   EXPECT_EQ(counts({.temperature = 0}, std::vector<float>{1, 2, 2}, 10),
