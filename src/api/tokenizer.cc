@@ -47,17 +47,65 @@ Result<std::vector<ChatMessage>> messages_of(const weft_chat_message* messages, 
   return out;
 }
 
-Status refuse_specials(const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages) {
-  for (size_t i = 0; i < messages.size(); ++i) {
-    std::vector<uint32_t> ids;
-    WEFT_TRY(tokenizer.encode(messages[i].content, {}, ids));
-    for (const uint32_t id : ids)
-      if (tokenizer.is_special(id))
-        return Status(Code::invalid, cat("message ", i, " contains the special token ",
-                                         shown(*tokenizer.token(id))));
-  }
-  return {};
+Result<std::vector<uint32_t>> specials_in(const Tokenizer& tokenizer, const std::string& text) {
+  std::vector<uint32_t> ids;
+  WEFT_TRY(tokenizer.encode(text, {}, ids));
+  std::erase_if(ids, [&](uint32_t id) { return !tokenizer.is_special(id); });
+  return ids;
 }
+
+Status refuse_specials(const Tokenizer& tokenizer, size_t message, const std::string& text) {
+  WEFT_TRY_ASSIGN(const std::vector<uint32_t> found, specials_in(tokenizer, text));
+  if (found.empty()) return {};
+  return Status(Code::invalid, cat("message ", message, " contains the special token ",
+                                   shown(*tokenizer.token(found.front()))));
+}
+
+// `text`: the rendered messages; `plain`: the same with other contents. A template can also join
+// parts of messages to the name of a special token.
+Status compare_specials(const Tokenizer& tokenizer, const std::string& text,
+                        const std::string& plain) {
+  WEFT_TRY_ASSIGN(const std::vector<uint32_t> found, specials_in(tokenizer, text));
+  WEFT_TRY_ASSIGN(const std::vector<uint32_t> expected, specials_in(tokenizer, plain));
+  if (found == expected) return {};
+  size_t same = 0;
+  while (same < found.size() && same < expected.size() && found[same] == expected[same]) ++same;
+  const auto name = [&](const std::vector<uint32_t>& ids) {
+    return same < ids.size() ? shown(*tokenizer.token(ids[same])) : "none";
+  };
+  return Status(Code::invalid, cat("the contents of the messages change special token ", same,
+                                   " of the text to ", name(found), ", expected ", name(expected)));
+}
+
+class Rendering {
+ public:
+  Rendering(const weft_tokenizer& tokenizer, const weft_chat_config& config)
+      : tokenizer_(*tokenizer.tokenizer), source_(tokenizer.chat.value()), config_(config) {
+    variables_.texts = source_.tokens;
+    if (config.local_time_ns != 0) variables_.now = config.local_time_ns / kSecond;
+  }
+
+  Result<std::string> text(const std::vector<ChatMessage>& messages) const {
+    return source_.chat.render(messages, variables_, config_.add_generation_prompt != 0);
+  }
+
+  Status refuse_specials_of(std::vector<ChatMessage> messages, const std::string& rendered) const {
+    for (size_t i = 0; i < messages.size(); ++i) {
+      WEFT_TRY(refuse_specials(tokenizer_, i, messages[i].role));
+      WEFT_TRY(refuse_specials(tokenizer_, i, messages[i].content));
+    }
+    for (ChatMessage& message : messages)
+      if (!message.content.empty()) message.content = "a";
+    WEFT_TRY_ASSIGN(const std::string plain, text(messages));
+    return compare_specials(tokenizer_, rendered, plain);
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  const ChatSource& source_;
+  const weft_chat_config& config_;
+  ChatVariables variables_;
+};
 
 // Writes at most `capacity` bytes, with a NUL if there is space for it.
 void copy_text(const std::string& from, char* text, size_t capacity, size_t* size) {
@@ -189,13 +237,9 @@ weft_status weft_tokenizer_chat(const weft_tokenizer* tokenizer, const weft_chat
     WEFT_TRY(check_switch("refuse_specials", c.refuse_specials));
     WEFT_TRY_ASSIGN(const std::vector<ChatMessage> all, messages_of(messages, n_messages));
     if (!tokenizer->chat.ok()) return tokenizer->chat.status();
-    if (c.refuse_specials != 0) WEFT_TRY(refuse_specials(*tokenizer->tokenizer, all));
-    const ChatSource& source = tokenizer->chat.value();
-    ChatVariables variables;
-    variables.texts = source.tokens;
-    if (c.local_time_ns != 0) variables.now = c.local_time_ns / kSecond;
-    WEFT_TRY_ASSIGN(const std::string made,
-                    source.chat.render(all, variables, c.add_generation_prompt != 0));
+    const Rendering rendering(*tokenizer, c);
+    WEFT_TRY_ASSIGN(const std::string made, rendering.text(all));
+    if (c.refuse_specials != 0) WEFT_TRY(rendering.refuse_specials_of(all, made));
     copy_text(made, text, capacity, size);
     return {};
   });
