@@ -16,8 +16,8 @@
  * Errors. A function that can fail returns a weft_status: 0 or more is success, less than 0 is a failure (WEFT_E...). Most of them
  * also describe it in a weft_error of the caller, which may be NULL. A failed call changes no results but the content of its buffers.
  *
- * Ownership. X_new, X_open, X_load and X_start create an object, and the caller frees it with X_free, which accepts NULL. A plan keeps
- * what it needs of its model, and a run keeps its plan, so either may be freed first. weft_tensor_ref and _unref count references.
+ * Ownership. A function with a parameter `weft_X **out` creates an object, and the caller frees it with weft_X_free, which accepts NULL;
+ * a tensor counts references, see weft_tensor_unref. A plan keeps what it needs of its model, and a run its plan: either may be freed first.
  *
  * Threads. Each function states "Thread: any" or "Thread: owner". The owner is any one thread at a time; the library does not lock
  * objects of the caller. No object survives fork().
@@ -72,7 +72,7 @@ enum weft_status_code {
   WEFT_ENOMEM = -2,     /**< memory cannot be allocated */
   WEFT_ESTATE = -3,     /**< the call is valid, but not at this time */
   WEFT_EAGAIN = -4,     /**< a bounded queue is full */
-  WEFT_ECANCELED = -5,  /**< weft_mesh_cancel ended the call or the run */
+  WEFT_ECANCELED = -5,  /**< weft_mesh_cancel, the free of a run or a rank that left ended the call or the run */
   WEFT_ETIMEDOUT = -6,  /**< a deadline has passed */
   WEFT_EPEER = -7,      /**< another rank is lost, or was refused */
   WEFT_EPROTO = -8,     /**< a peer violated the protocol */
@@ -579,7 +579,7 @@ typedef struct weft_plan_config {
   const weft_optimizer *optimizer;   /**< NULL: the defaults of weft_optimizer_init. Default: NULL. */
   uint32_t chunks;            /**< stages per rank; 0: the number that the schedule uses. Default: 0. */
   uint32_t group;             /**< interleaved, interleaved-zb: micro-batches per chunk before the next chunk; 0: the number of ranks.
-                                   1f1b-delayed-w: micro-batches whose weight gradients follow one another; 0: 4, or 8 with "auto". Default: 0. */
+                                   1f1b-delayed-w: micro-batches whose weight gradients follow one another; 0: 4; with "auto", 4 or 8. Default: 0. */
   uint32_t warm_up;           /**< 1f1b: forward actions before the first backward action, per later rank; 2 hides the latency of links;
                                    or WEFT_WARM_UP_AUTO. Default: 1. */
   uint32_t segment;           /**< asynchronous schedules: updates per step, each of micro_batches; a multiple of all stage_replicas.
@@ -892,7 +892,7 @@ WEFT_API void weft_data_config_init(weft_data_config *config, size_t size);
 
 /**
  * Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text
- * are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the
+ * are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the beginning of a text, the
  * prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after
  * the sample, are -1, which the loss does not count. Of {"text": "..."} all tokens but the first are targets. Of {"messages": [{"role": "...",
  * "content": "..."}, ...]}, a conversation in the form of the chat template (weft_tokenizer_chat), only the answers of the role "assistant",
@@ -930,7 +930,7 @@ WEFT_API weft_status weft_data_eval_positions(const weft_data *data, int64_t fir
 
 /** Flags of weft_tokenizer_encode, weft_tokenizer_decode and weft_text_stream_new. */
 enum weft_tokenizer_flags {
-  WEFT_ADD_SPECIALS = 1,    /**< encode: add the tokens for the begin and the end of a text that the file has in "post_processor" */
+  WEFT_ADD_SPECIALS = 1,    /**< encode: add the tokens for the beginning and the end of a text that the file has in "post_processor" */
   WEFT_PLAIN_SPECIALS = 2,  /**< encode: the name of a special token in the text is text, for text that is not trusted */
   WEFT_SKIP_SPECIALS = 4    /**< decode: leave special tokens out */
 };
@@ -976,10 +976,10 @@ typedef struct weft_chat_message {
 /** How a conversation becomes a text. */
 typedef struct weft_chat_config {
   uint32_t size;
-  uint32_t add_generation_prompt;   /**< 1: the text ends with the begin of an answer; 0: it ends with the last message. Default: 1 */
+  uint32_t add_generation_prompt;   /**< 1: the text ends with the beginning of an answer; 0: it ends with the last message. Default: 1 */
   int64_t local_time_ns;      /**< for templates that print the date: the local time since 1970-01-01 00:00. 0: none; such a template then
                                    prints a date of its own, or fails. Default: 0 */
-  uint32_t refuse_specials;   /**< 1: a content with the name of a special token is refused, for messages that are not trusted. Default: 0 */
+  uint32_t refuse_specials;   /**< 1: for messages that are not trusted: those that change the text's special tokens are refused. Default: 0 */
   uint32_t reserved;          /**< 0 */
 } weft_chat_config;
 /** Sets the defaults. Thread: any. */
@@ -1247,7 +1247,8 @@ WEFT_API size_t weft_failure_text(const weft_failure *failure, char *buffer, siz
 
 /**
  * A descriptor that is readable while weft_run_poll, or weft_generator_poll, has something to do: level-triggered, for poll(2) and similar
- * calls. Do not read from it. -1: the process had no descriptor left when the run started. Borrowed: valid as long as the run. Thread: any.
+ * calls. Do not read from it. -1: the process had no descriptor left when the run started. Borrowed: valid until the run or its mesh is
+ * freed. Thread: any.
  */
 WEFT_API int weft_run_fd(const weft_run *run);
 
@@ -1283,9 +1284,10 @@ WEFT_API weft_status weft_run_save_trace(weft_run *run, const char *path, weft_e
 WEFT_API weft_status weft_run_profile(weft_run *run, const weft_profile *profile, weft_profile **out, weft_error *err);
 
 /**
- * Writes 32 hex digits and a NUL, a hash over all parameters: two runs have the same parameters if and only if their digests are equal. It is
- * the XXH3-128 over, per parameter in byte order of names, its name, a NUL, and the XXH3-128 of its little-endian bytes (two little-endian
- * 64-bit words, the high one first). A tied parameter counts once. Only between steps. Thread: owner.
+ * Writes 32 hex digits and a NUL, a hash over all parameters. Runs with the same parameters have the same digest, and others
+ * practically never do; it is not a cryptographic hash. It is the XXH3-128 over, per parameter in byte order of names, its name, a NUL, and the
+ * XXH3-128 of its little-endian bytes (two little-endian 64-bit words, the high one first). A tied parameter counts once. Only between steps.
+ * Thread: owner.
  */
 WEFT_API weft_status weft_run_digest(weft_run *run, char digest[33], weft_error *err);
 /** The same over the optimizer state, whose tensors are named PARAMETER.exp_avg, PARAMETER.exp_avg_sq or PARAMETER.momentum. Thread: owner. */
@@ -1295,6 +1297,20 @@ WEFT_API weft_status weft_run_optimizer_digest(weft_run *run, char digest[33], w
 
 /** Continues sequences of tokens with the run of a decoder. */
 typedef struct weft_generator weft_generator;
+
+/** The next token of a sequence, before it is chosen. The library fills the struct; it and its arrays are valid until the callback returns. */
+typedef struct weft_choice {
+  uint32_t size;              /**< sizeof the struct of the library; a later version may have more fields */
+  uint32_t reserved;
+  uint64_t sequence;          /**< as weft_generator_add returned it */
+  uint64_t index;             /**< of the token among those that are added, from `first` */
+  const int32_t *tokens;      /**< of the sequence, without the next one */
+  size_t n_tokens;
+  float *logits;              /**< one per token of the vocabulary, as the model computes them; may be changed, -INFINITY excludes a token */
+  size_t n_logits;
+  void *payload;              /**< of weft_sequence_config */
+  weft_error *err;            /**< a callback that fails may write the reason to err->text, which the failure then contains */
+} weft_choice;
 
 /** How a sequence is continued. The filters apply after the temperature: top_k, then top_p, then min_p. */
 typedef struct weft_sequence_config {
@@ -1311,6 +1327,12 @@ typedef struct weft_sequence_config {
   const int32_t *stops;       /**< tokens that end the sequence. Default: NULL. */
   uint32_t n_stops;           /**< number of `stops`. Default: 0. */
   uint32_t reserved;
+  /**
+   * Reads the logits of each next token, and may change them, before the penalty and the temperature. Called inside weft_generator_poll. It
+   * must not call functions of the run and its generator. It returns 0, or a failure, with which the sequence ends: WEFT_EUSER. Default: NULL.
+   */
+  int32_t (*choose)(const weft_choice *choice);
+  void *payload;              /**< of `choose`; must be valid until the sequence has ended. Default: NULL. */
 } weft_sequence_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_sequence_config_init(weft_sequence_config *config, size_t size);
@@ -1356,7 +1378,9 @@ WEFT_API weft_status weft_generator_remove(weft_generator *generator, uint64_t s
  * Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of
  * weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. If a step has fewer rows than there
  * are sequences, the sequences get rows in turn. A token depends only on the weights, its sequence and the configuration of it, not on other
- * sequences, ranks and threads. WEFT_EDATA: a logit is NaN, or the largest one is not finite, and token->sequence has ended. Thread: owner. */
+ * sequences, ranks and threads. WEFT_EDATA: a logit is NaN, or the largest one is not finite; WEFT_EUSER: `choose` failed. Then
+ * token->sequence has ended, and the others continue; after other failures it is 0. Thread: owner.
+ */
 WEFT_API weft_status weft_generator_poll(weft_generator *generator, weft_token *token, int64_t timeout_ns, weft_error *err);
 
 /* ---- checkpoints -------------------------------------------------------------------------------------------------------------- */

@@ -56,11 +56,29 @@ func weft_go_log(level C.weft_log_level, text *C.char, payload unsafe.Pointer) {
 	(*cgo.Handle)(payload).Value().(func(LogLevel, string))(LogLevel(level), C.GoString(text))
 }
 
+//export weft_go_choose
+func weft_go_choose(choice *C.weft_choice) C.int32_t {
+	s := chooserOf(choice.payload)
+	lent := Choice{
+		Sequence: uint64(choice.sequence), Index: uint64(choice.index),
+		Tokens: unsafe.Slice((*int32)(unsafe.Pointer(choice.tokens)), choice.n_tokens),
+		Logits: unsafe.Slice((*float32)(unsafe.Pointer(choice.logits)), choice.n_logits),
+	}
+	s.inCall.Store(true)
+	s.err = contain("", func() error { return s.choose(&lent) })
+	s.inCall.Store(false)
+	lent.Tokens, lent.Logits = nil, nil // memory of the library
+	if s.err == nil {
+		return 0
+	}
+	return report(choice.err, textOf(s.err))
+}
+
 func opOf(call *C.weft_op_call) *op { return (*cgo.Handle)(call.payload).Value().(*op) }
 
 // run calls a function of the program. Its error or panic is kept, and its text goes to the library.
 func (o *op) run(call *C.weft_op_call, function func(o *op) error) C.int32_t {
-	err := o.contain(function)
+	err := contain(o.Name, func() error { return function(o) })
 	if err == nil {
 		return 0
 	}
@@ -68,21 +86,27 @@ func (o *op) run(call *C.weft_op_call, function func(o *op) error) C.int32_t {
 	o.mu.Lock()
 	o.err, o.text = err, found
 	o.mu.Unlock()
-	text := unsafe.Slice((*byte)(unsafe.Pointer(&call.err.text[0])), len(call.err.text))
-	text[copy(text[:len(text)-1], found)] = 0
-	return C.WEFT_EUSER
+	return report(call.err, found)
 }
 
-func (o *op) contain(function func(o *op) error) (err error) {
+// contain calls a function of the program. The error of a panic has the name of the op.
+func contain(name string, function func() error) (err error) {
 	returned := false // recover returns nil for panic(nil) if go.mod says go 1.20 or older
 	defer func() {
 		if value := recover(); !returned {
-			err = &PanicError{o.Name, value, debug.Stack()}
+			err = &PanicError{name, value, debug.Stack()}
 		}
 	}()
-	err = function(o)
+	err = function()
 	returned = true
 	return err
+}
+
+// report writes the text of the failure of a callback, and returns its status.
+func report(err *C.weft_error, found string) C.int32_t {
+	text := unsafe.Slice((*byte)(unsafe.Pointer(&err.text[0])), len(err.text))
+	text[copy(text[:len(text)-1], found)] = 0
+	return C.WEFT_EUSER
 }
 
 // lend calls a function with the operands of a call. Afterwards they have no elements, as the memory belongs to the run.

@@ -105,7 +105,7 @@ func (r *Run) load(checkpoint *Checkpoint, what C.weft_load) error {
 	})
 }
 
-// Digest returns 32 hex digits, a hash over all parameters: two runs have the same parameters if and only if their digests are equal. Only
+// Digest returns 32 hex digits, a hash over all parameters: runs with the same parameters have the same digest. It is not a cryptographic hash. Only
 // between steps.
 func (r *Run) Digest() (string, error) {
 	var digest [33]C.char

@@ -20,7 +20,7 @@ means 0: Optimizer{Clip: None} does not clip gradients.
 
 # Errors
 
-Every error of the library is an [*Error]. errors.Is compares its status, and the error that an op or a context returned:
+Every error of the library is an [*Error]. errors.Is compares its status, and the error that an op, Choose or a context returned:
 
 	errors.Is(err, weft.EPEER)          // a rank was lost
 	errors.Is(err, context.Canceled)    // ctx ended the call

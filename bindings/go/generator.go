@@ -2,12 +2,22 @@ package weft
 
 /*
 #include <weft.h>
+
+int32_t weft_go_choose(weft_choice *choice);
+
+static void weft_go_set_choose(weft_sequence_config *config, void *payload) {
+	config->choose = (int32_t(*)(const weft_choice *))weft_go_choose;
+	config->payload = payload;
+}
 */
 import "C"
 
 import (
 	"context"
+	"runtime/cgo"
+	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 // SequenceConfig says how a sequence is continued. The filters apply after the temperature: TopK, then TopP, then MinP.
@@ -21,7 +31,29 @@ type SequenceConfig struct {
 	First             uint64  // index of the first token that is added
 	Limit             uint64  // tokens to add; 0: as many as the cache has positions for
 	Stops             []int32 // tokens that end the sequence
+	// Choose reads, and may change, the logits of each next token, before the penalty and the temperature. Poll calls it. It must not use the run
+	// and the generator, nor call runtime.Goexit. An error or a panic of it ends the sequence with EUSER; errors.Is and errors.As find it, and a
+	// panic is a [*PanicError]. It and what it refers to are kept until the sequence has ended or the generator is closed.
+	Choose func(choice *Choice) error
 }
+
+// Choice is the next token of a sequence, before it is chosen. After Choose has returned, its slices are nil, and copies of them must not be used:
+// they are memory of the library.
+type Choice struct {
+	Sequence uint64    // as Add returned it
+	Index    uint64    // among the tokens that are added, from First
+	Tokens   []int32   // of the sequence, without the next one; not to be changed
+	Logits   []float32 // one for each token of the vocabulary, as the model computes them; -Inf excludes a token
+}
+
+// chooser is the function of a sequence, with its last error.
+type chooser struct {
+	choose func(*Choice) error
+	inCall *atomic.Bool // of the generator, which would stay reachable through a handle
+	err    error
+}
+
+func chooserOf(payload unsafe.Pointer) *chooser { return (*cgo.Handle)(payload).Value().(*chooser) }
 
 func (s *SequenceConfig) fill(c *C.weft_sequence_config, own *memory) {
 	C.weft_sequence_config_init(c, C.sizeof_weft_sequence_config)
@@ -55,10 +87,11 @@ type Token struct {
 // Generator continues sequences of tokens with the run of a decoder. Until it is closed, no other call makes steps of the run. It is used by one
 // goroutine at a time, except Close. Close of the run also closes the generator.
 type Generator struct {
-	run *Run
-	c   *C.weft_generator // valid while it is that of the run; guarded by run.mu
-	ctx context.Context   // ends with Close
-	end context.CancelFunc
+	run    *Run
+	c      *C.weft_generator // valid while it is that of the run; guarded by run.mu
+	inCall *atomic.Bool      // of Choose
+	ctx    context.Context   // ends with Close
+	end    context.CancelFunc
 }
 
 // NewGenerator creates a generator of a run whose model is of NewDecoder. The run is idle.
@@ -66,11 +99,11 @@ func NewGenerator(run *Run) (*Generator, error) {
 	if run == nil {
 		return nil, &Error{Status: EINVAL, Text: "the run is nil"}
 	}
-	g := &Generator{run: run}
+	g := &Generator{run: run, inCall: new(atomic.Bool)}
 	err := run.between(func(_ *memory, c *C.weft_run, err *C.weft_error) C.weft_status {
 		status := C.weft_generator_new(c, &g.c, err)
 		if status >= 0 {
-			run.generator, run.sequences = g.c, 0
+			run.generator, run.choosers, run.sequences = g.c, map[uint64]unsafe.Pointer{}, 0
 		}
 		return status
 	})
@@ -91,18 +124,37 @@ func (g *Generator) Close() {
 	defer g.run.mu.Unlock()
 	if g.c == g.run.generator {
 		g.run.freeGenerator()
+		g.run.sequences = 0
 	}
 	g.c = nil
 }
 
-// freeGenerator frees the generator of the run, if there is one. r.mu is held.
-func (r *Run) freeGenerator() {
-	C.weft_generator_free(r.generator)
-	r.generator, r.sequences = nil, 0
+// freeGenerator frees the generator of the run, if there is one.
+func (m *runMemory) freeGenerator() {
+	C.weft_generator_free(m.generator)
+	for sequence := range m.choosers {
+		_ = m.freeChooser(sequence)
+	}
+	m.generator = nil
+}
+
+// freeChooser frees the function of a sequence that has ended, if it has one, and returns its last error.
+func (m *runMemory) freeChooser(sequence uint64) error {
+	payload, is := m.choosers[sequence]
+	if !is {
+		return nil
+	}
+	err := chooserOf(payload).err
+	destroy(payload)
+	delete(m.choosers, sequence)
+	return err
 }
 
 // call makes a call with the generator, unless it or its run is closed.
 func (g *Generator) call(function func(own *memory, generator *C.weft_generator, err *C.weft_error) C.weft_status) error {
+	if g.inCall.Load() { // Poll has locked the run
+		return &Error{Status: ESTATE, Text: "Choose must not use its generator"}
+	}
 	return g.run.call(func(own *memory, _ *C.weft_run, err *C.weft_error) C.weft_status {
 		if g.c == nil {
 			own.refuse(errGeneratorClosed())
@@ -119,10 +171,18 @@ func (g *Generator) Add(tokens []int32, config SequenceConfig) (uint64, error) {
 	err := g.call(func(own *memory, generator *C.weft_generator, err *C.weft_error) C.weft_status {
 		var c C.weft_sequence_config
 		config.fill(&c, own)
-		status := C.weft_generator_add(generator, array(own, tokens, toToken), C.size_t(len(tokens)), &c, &id, err)
-		if status >= 0 {
-			g.run.sequences++
+		if config.Choose != nil {
+			C.weft_go_set_choose(&c, newPayload(&chooser{choose: config.Choose, inCall: g.inCall}))
 		}
+		status := C.weft_generator_add(generator, array(own, tokens, toToken), C.size_t(len(tokens)), &c, &id, err)
+		if config.Choose != nil {
+			g.run.choosers[uint64(id)] = c.payload
+		}
+		if status < 0 {
+			_ = g.run.freeChooser(0) // id is not set
+			return status
+		}
+		g.run.sequences++
 		return status
 	})
 	return uint64(id), err
@@ -136,13 +196,15 @@ func (g *Generator) Remove(sequence uint64) error {
 		status := C.weft_generator_remove(generator, C.uint64_t(sequence), err)
 		if status >= 0 {
 			g.run.sequences--
+			_ = g.run.freeChooser(sequence)
 		}
 		return status
 	})
 }
 
 // Poll waits for the next token, at most for that time; a negative time is no limit. The second result is false if the time has passed or the
-// generator has no sequence. EDATA: a logit is NaN, or the largest one is not finite, and Token.Sequence has ended; the others continue.
+// generator has no sequence. EDATA: a logit is NaN, or the largest one is not finite. EUSER: Choose has failed. Then Token.Sequence has ended, and
+// the others continue.
 func (g *Generator) Poll(timeout time.Duration) (token Token, found bool, err error) {
 	ctx := g.ctx
 	if timeout >= 0 {
@@ -179,19 +241,24 @@ func (g *Generator) poll(ctx context.Context) (token Token, found, done bool, er
 			limit = 0 // computes one job at a time
 		}
 	}
+	var cause error
 	err = g.call(func(_ *memory, generator *C.weft_generator, err *C.weft_error) C.weft_status {
 		c := C.weft_token{size: C.sizeof_weft_token}
 		status := C.weft_generator_poll(generator, &c, C.int64_t(limit), err)
 		found = status > 0
-		failed := status == C.WEFT_EDATA && c.sequence != 0 // its sequence has ended
+		failed := (status == C.WEFT_EDATA || status == C.WEFT_EUSER) && c.sequence != 0 // its sequence has ended
 		if found || failed {
 			token = Token{SequenceEnd(c.end), uint64(c.sequence), uint64(c.index), int32(c.token)}
 		}
 		if token.End != SequenceContinues || failed {
 			g.run.sequences--
+			cause = g.run.freeChooser(token.Sequence)
 		}
 		done = found || g.run.sequences == 0
 		return status
 	})
+	if e, ok := err.(*Error); ok && cause != nil {
+		e.Cause = cause
+	}
 	return token, found, done, err
 }

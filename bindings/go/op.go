@@ -73,15 +73,20 @@ type OpCall struct {
 	Seed           uint64    // for random numbers: of the node, the micro-batch and the updates before the step, so the same in its gradients
 }
 
-// PanicError is a panic of an op.
+// PanicError is a panic of an op or of SequenceConfig.Choose.
 type PanicError struct {
-	Op    string
+	Op    string // "": of Choose
 	Value any
 	Stack []byte
 }
 
 // Error returns the value of the panic.
-func (p *PanicError) Error() string { return fmt.Sprintf("panic in op '%s': %v", p.Op, p.Value) }
+func (p *PanicError) Error() string {
+	if p.Op == "" {
+		return fmt.Sprintf("panic in Choose: %v", p.Value)
+	}
+	return fmt.Sprintf("panic in op '%s': %v", p.Op, p.Value)
+}
 
 // Unwrap returns the value of the panic, if it is an error.
 func (p *PanicError) Unwrap() error {

@@ -216,6 +216,11 @@ func TestAnOpIsFreedWithItsModel(t *testing.T) {
 		run.Close()
 		model.Close()
 	}()
+	untilFreed(freed)
+}
+
+// untilFreed runs the garbage collector until the channel is closed, or until the deadline of the test.
+func untilFreed(freed chan bool) {
 	for {
 		select {
 		case <-freed:

@@ -9,6 +9,7 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"unsafe"
 )
 
 // Mode is what a step does.
@@ -60,12 +61,13 @@ type Run struct {
 type runMemory struct {
 	c         *C.weft_run
 	generator *C.weft_generator
+	choosers  map[uint64]unsafe.Pointer // of sequences of the generator that have Choose
 	log       *logger
 	mesh      *meshMemory // not freed before the run
 }
 
 func (m *runMemory) free() {
-	C.weft_generator_free(m.generator)
+	m.freeGenerator()
 	C.weft_run_free(m.c)
 	m.log.free()
 	*m = runMemory{}

@@ -23,7 +23,7 @@ const (
 	EPROTO    Status = C.WEFT_EPROTO    // a peer violated the protocol
 	ENOTSUP   Status = C.WEFT_ENOTSUP   // this build or machine does not support it
 	ENOENT    Status = C.WEFT_ENOENT    // there is no such item
-	EUSER     Status = C.WEFT_EUSER     // an op of the program returned an error
+	EUSER     Status = C.WEFT_EUSER     // an op of the program, or Choose of a sequence, returned an error
 	EINTERNAL Status = C.WEFT_EINTERNAL // an error in weft; please report it
 	EIO       Status = C.WEFT_EIO       // input or output failed
 	EDATA     Status = C.WEFT_EDATA     // the content of a file is wrong
@@ -37,7 +37,7 @@ type Error struct {
 	Status  Status
 	Text    string
 	Failure *Failure // of a run that has failed; else nil
-	Cause   error    // the error of an op in Go or of a context; else nil
+	Cause   error    // the error of an op or of Choose in Go, or of a context; else nil
 }
 
 // Error returns the text, or that of the status if there is none.
@@ -46,7 +46,7 @@ func (e *Error) Error() string {
 	if text == "" {
 		text = e.Status.Error()
 	}
-	if e.Cause != nil && e.Status != EUSER { // the text of an op is part of the text of the library
+	if e.Cause != nil && e.Status != EUSER { // its text is part of the text of the library
 		text += ": " + e.Cause.Error()
 	}
 	return "weft: " + text
@@ -58,7 +58,7 @@ func (e *Error) Is(target error) bool {
 	return ok && status == e.Status
 }
 
-// Unwrap returns the error that an op or a context returned.
+// Unwrap returns the error that an op, Choose or a context returned.
 func (e *Error) Unwrap() error { return e.Cause }
 
 // newError makes the memory that a call describes its failure in.

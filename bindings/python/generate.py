@@ -23,9 +23,9 @@ OPTION_TYPES = {
 OPTIONS = ["weft_optimizer", "weft_parameter_group", "weft_plan_config", "weft_profile_config", "weft_mesh_config", "weft_data_config",
            "weft_run_config", "weft_save_config", "weft_export_config"]
 # Fields that only the binding sets.
-NO_OPTIONS = {"inputs", "log_payload", "params"}
+NO_OPTIONS = {"inputs", "log_payload", "params", "payload"}
 # Results that Python shows as they are. weft_event and weft_failure are among them; errors are exceptions.
-HIDDEN_RESULTS = {"weft_error", "weft_desc", "weft_value", "weft_param", "weft_item", "weft_view", "weft_op_call"}
+HIDDEN_RESULTS = {"weft_choice", "weft_error", "weft_desc", "weft_value", "weft_param", "weft_item", "weft_view", "weft_op_call"}
 
 
 def class_name(name):

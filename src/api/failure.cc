@@ -109,6 +109,13 @@ weft_failure weft::api::failure_of(const Origin& o) {
   return out;
 }
 
+Status weft::api::result_of(std::string_view callback, int32_t code, weft_error& err) {
+  if (code == 0) return {};
+  err.text[sizeof err.text - 1] = '\0';
+  return Status(Code::user, cat(callback, " returned ", code, err.text[0] ? ": " : "",
+                                printable(static_cast<const char*>(err.text))));
+}
+
 weft_status weft_run_failure(const weft_run* run, weft_failure* out) {
   weft_status found = 0;
   const weft_status status = guard(nullptr, [&]() -> Status {

@@ -10,4 +10,7 @@ namespace weft::api {
 Origin origin_of(const Status& status);
 weft_failure failure_of(const Origin& origin);
 
+// Of a callback of the caller, which returned `code` and may have written the reason to `err`.
+Status result_of(std::string_view callback, int32_t code, weft_error& err);
+
 }  // namespace weft::api

@@ -93,6 +93,15 @@ struct weft_generator {
                 : Status(Code::state,
                          "the run of the generator has ended: it or its mesh was freed");
   }
+  // The callback of a sequence may not change the sequences.
+  Status require_outside_choose() const {
+    WEFT_TRY(require_run());
+    return asking_ ? Status(Code::state, "choose of a sequence uses the generator") : Status();
+  }
+  Status require_ready() const {
+    WEFT_TRY(require_outside_choose());
+    return run_->run->ready();
+  }
 
  private:
   Sequences::iterator find(uint64_t id) {
@@ -113,6 +122,8 @@ struct weft_generator {
   void feed();
   void feed_from(size_t begin);
   Status take(const weft_event& event);
+  Status take_idle();
+  Status ask(const Sequence& sequence, uint64_t index, std::span<float> logits);
   void add_token(Sequence& sequence, std::span<float> logits);
 
   weft_run* run_;  // null: the run has ended
@@ -122,6 +133,7 @@ struct weft_generator {
   Sequences sequences_;
   uint64_t next_ = 1;
   bool in_step_ = false;
+  bool asking_ = false;                                        // in the callback of a sequence
   std::array<std::unique_ptr<weft_tensor, Unref>, 3> inputs_;  // of the step
   StepRows rows_;                                              // of the step
   size_t delivered_ = 0;    // micro-batches whose logits have arrived
@@ -226,18 +238,45 @@ void weft_generator::feed_from(size_t begin) {
   run_->run->feed(micro_batches_chosen());
 }
 
+// Lets the program read and change the logits of the next token.
+Status weft_generator::ask(const Sequence& sequence, uint64_t index, std::span<float> logits) {
+  const weft_sequence_config& c = sequence.config;
+  if (!c.choose) return {};
+  weft_error err = {};
+  err.size = sizeof err;
+  const weft_choice choice = {.size = sizeof choice,
+                              .reserved = 0,
+                              .sequence = sequence.id,
+                              .index = index,
+                              .tokens = sequence.tokens.data(),
+                              .n_tokens = sequence.tokens.size(),
+                              .logits = logits.data(),
+                              .n_logits = logits.size(),
+                              .payload = c.payload,
+                              .err = &err};
+  asking_ = true;
+  const int32_t code = c.choose(&choice);
+  asking_ = false;
+  return result_of(cat("sequence ", sequence.id, ": choose"), code, err);
+}
+
 void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
   weft_token out = {};
   out.sequence = sequence.id;
   const weft_sequence_config& c = sequence.config;
+  const uint64_t added = sequence.tokens.size() - sequence.begun, index = c.first + added;
+  if (const Status asked = ask(sequence, index, logits); !asked.ok()) {
+    made_.push_back({out, asked});
+    return leave(find(sequence.id));
+  }
   penalize(logits, sequence.tokens, c.repetition_penalty);
   if (!can_sample(logits)) {
-    Status failure(Code::data, cat("a logit of sequence ", sequence.id, " is not finite: ",
+    Status failure(Code::data, cat("a logit of sequence ", sequence.id,
+                                   " is not finite: ", c.choose ? "choose, " : "",
                                    "a weight or a value of the model is not finite"));
     made_.push_back({out, std::move(failure)});
     return leave(find(sequence.id));
   }
-  const uint64_t added = sequence.tokens.size() - sequence.begun, index = c.first + added;
   const int32_t token = sample(sampling_of(c), logits, c.number, index, candidates_);
   out.index = index;
   out.token = token;
@@ -279,6 +318,12 @@ Status weft_generator::take(const weft_event& event) {
   return failure;
 }
 
+// The run may fail without a step.
+Status weft_generator::take_idle() {
+  while (const auto event = poll_run(*run_, 0)) WEFT_TRY(take(*event));
+  return {};
+}
+
 Status weft_generator::poll(weft_token& token, int64_t timeout_ns, bool& found) {
   const int64_t begin = monotonic_ns();
   for (;;) {
@@ -289,8 +334,9 @@ Status weft_generator::poll(weft_token& token, int64_t timeout_ns, bool& found) 
       found = next.failure.ok();
       return std::move(next.failure);
     }
+    WEFT_TRY(run_->run->ready());
     if (!in_step_) {
-      if (sequences_.empty()) return {};
+      if (sequences_.empty()) return take_idle();
       if (const Status status = attempt([this] { return begin_step(); }); !status.ok()) {
         rows_.give_back(sequences_);
         return status;
@@ -333,7 +379,7 @@ weft_status weft_generator_add(weft_generator* generator, const int32_t* tokens,
                                weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(generator, "generator"));
-    WEFT_TRY(generator->require_run());
+    WEFT_TRY(generator->require_ready());
     if (n_tokens) WEFT_TRY(require(tokens, "tokens"));
     WEFT_TRY(require(sequence, "sequence"));
     weft_sequence_config c;
@@ -345,7 +391,7 @@ weft_status weft_generator_add(weft_generator* generator, const int32_t* tokens,
 weft_status weft_generator_remove(weft_generator* generator, uint64_t sequence, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(generator, "generator"));
-    WEFT_TRY(generator->require_run());
+    WEFT_TRY(generator->require_ready());
     return generator->remove(sequence);
   });
 }
@@ -355,9 +401,10 @@ weft_status weft_generator_poll(weft_generator* generator, weft_token* token, in
   bool found = false;
   const weft_status status = guard(err, [&]() -> Status {
     WEFT_TRY(require(generator, "generator"));
-    WEFT_TRY(generator->require_run());
+    WEFT_TRY(generator->require_outside_choose());
     WEFT_TRY(require(token, "token"));
     WEFT_TRY(check_result(*token));
+    token->sequence = 0;  // of a failure that is not that of a sequence
     return generator->poll(*token, timeout_ns, found);
   });
   if (generator) generator->show_ready();

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "api/handles.h"
+#include "api/failure.h"
 #include "kernels/elementwise.h"
 #include "kernels/fpenv.h"
 #include "kernels/ranges.h"
@@ -55,12 +55,7 @@ class Frame {
     call.seed = seed_of(from);
   }
 
-  Status result(std::string_view what, int32_t code) {
-    if (code == 0) return {};
-    err.text[sizeof err.text - 1] = '\0';
-    return Status(Code::user, cat(what, " returned ", code, err.text[0] ? ": " : "",
-                                  printable(static_cast<const char*>(err.text))));
-  }
+  Status result(std::string_view what, int32_t code) { return result_of(what, code, err); }
 
   std::array<weft_view, kMostOperands> inputs, params, gradients;
   weft_error err = {};

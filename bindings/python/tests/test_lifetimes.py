@@ -316,7 +316,7 @@ def refused(call):
     try:
         call()
     except weft.CallbackError as error:
-        assert str(error.__cause__) == "a Model cannot be used in an op or a log function", error.__cause__
+        assert str(error.__cause__) == "a Model cannot be used in an op, a log function or `choose`", error.__cause__
     else:
         raise AssertionError
 class Forward(Square):

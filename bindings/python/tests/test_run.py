@@ -251,6 +251,32 @@ class Arrays(unittest.TestCase):
 
         self.assertEqual(self.same_memory(Exporter()), base.ctypes.data)
 
+        class Trained(Exporter):   # as torch.nn.Parameter
+            requires_grad = True
+
+            def __dlpack__(self, **options):
+                raise RuntimeError("Can't export tensors that require gradient")
+
+            def detach(self):
+                return Exporter()
+
+        self.assertEqual(self.same_memory(Trained()), base.ctypes.data)
+
+    def test_dlpack_of_another_dtype_is_refused(self):
+        from weft.arrays import as_array
+
+        class Bfloat16:
+            dtype = "torch.bfloat16"
+
+            def __dlpack__(self, **options):
+                raise RuntimeError("Unsupported dtype in DLTensor.")
+
+            def __dlpack_device__(self):
+                return (1, 0)
+
+        with self.assertRaisesRegex(TypeError, "a Bfloat16 of torch.bfloat16 as an array: Unsupported dtype"):
+            as_array(Bfloat16())
+
     def test_torch_is_not_copied(self):
         try:
             import torch

@@ -26,7 +26,7 @@ from .checkpoint import Checkpoint, keep_source
 from .data import Data
 from .errors import (CallbackError, CanceledError, DataError, Error, InputOutputError, InternalError, InvalidError, NoMemoryError, NotFoundError,
                      NotSupportedError, PeerError, ProtocolError, QueueFullError, StateError, TimedOutError)
-from .generator import Generator
+from .generator import Choice, Generator
 from .layers import (GELU, Attention, AveragePool, BatchNorm, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, MaxPool, ReLU, Reshape, RMSNorm,
                      Sequential, Sigmoid, SiLU, Softmax, Tanh)
 from .mesh import Mesh, new_key, public_key

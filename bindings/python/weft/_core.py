@@ -83,6 +83,34 @@ def free_left() -> None:
             LEFT.popleft()()
 
 
+def contained(struct: Any, call: Callable[[Any], None], note: Callable[[BaseException], None]) -> Callable[[int], int]:
+    """A function that the library calls with the address of a struct. `note` gets the exception of `call`, whose text the library gets."""
+    def function(address: int) -> int:
+        thread = threading.get_ident()
+        outer = thread in CALLBACKS   # of a callback that has made the call of the library
+        try:
+            CALLBACKS.add(thread)   # before anything that could start the garbage collector
+            call(struct.from_address(address))
+            return 0
+        except BaseException as failure:   # it must not pass the library
+            with contextlib.suppress(BaseException):   # of its __str__
+                note(failure)
+                error, name = struct.from_address(address).err.contents, type(failure).__name__
+                error.text = _text(name)
+                error.text = _text(f"{name}: {failure}")
+            return 1
+        finally:
+            if not outer:
+                CALLBACKS.discard(thread)
+
+    return function
+
+
+def _text(text: str) -> bytes:
+    """A NUL would end the text, and half a character would be shown as bytes."""
+    return text.replace("\0", "\\x00").encode(errors="replace")[:500].decode(errors="ignore").encode()
+
+
 class CallLock:
     """An attribute: a lock that calls of an object hold. In a callback it is a StateError, as the call that holds the lock may wait for the end of
     the callback. The value is the lock itself, as KeyboardInterrupt could come between its acquisition and the return from a method in Python."""
@@ -95,7 +123,7 @@ class CallLock:
 
     def __get__(self, instance: Any, _: Any) -> Any:
         if threading.get_ident() in CALLBACKS:
-            raise StateError(f"a {type(instance).__name__} cannot be used in an op or a log function")
+            raise StateError(f"a {type(instance).__name__} cannot be used in an op, a log function or `choose`")
         return instance.__dict__[self.name]
 
 

@@ -480,6 +480,21 @@ class weft_event(ctypes.Structure):
     ]
 
 
+class weft_choice(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("sequence", ctypes.c_uint64),
+        ("index", ctypes.c_uint64),
+        ("tokens", ctypes.POINTER(ctypes.c_int32)),
+        ("n_tokens", ctypes.c_size_t),
+        ("logits", ctypes.POINTER(ctypes.c_float)),
+        ("n_logits", ctypes.c_size_t),
+        ("payload", ctypes.c_void_p),
+        ("err", ctypes.POINTER(weft_error)),
+    ]
+
+
 class weft_sequence_config(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_uint32),
@@ -495,8 +510,11 @@ class weft_sequence_config(ctypes.Structure):
         ("stops", ctypes.POINTER(ctypes.c_int32)),
         ("n_stops", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
+        ("choose", ctypes.c_void_p),
+        ("payload", ctypes.c_void_p),
     ]
 
+weft_sequence_config_choose = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 class weft_token(ctypes.Structure):
     _fields_ = [

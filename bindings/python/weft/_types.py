@@ -16,7 +16,7 @@ class StatusCode(enum.IntEnum):
     ENOMEM = -2  # memory cannot be allocated
     ESTATE = -3  # the call is valid, but not at this time
     EAGAIN = -4  # a bounded queue is full
-    ECANCELED = -5  # weft_mesh_cancel ended the call or the run
+    ECANCELED = -5  # weft_mesh_cancel, the free of a run or a rank that left ended the call or the run
     ETIMEDOUT = -6  # a deadline has passed
     EPEER = -7  # another rank is lost, or was refused
     EPROTO = -8  # a peer violated the protocol
@@ -143,7 +143,7 @@ class LongSamples(enum.IntEnum):
 
 class TokenizerFlags(enum.IntFlag):
     """Flags of weft_tokenizer_encode, weft_tokenizer_decode and weft_text_stream_new."""
-    ADD_SPECIALS = 1  # encode: add the tokens for the begin and the end of a text that the file has in "post_processor"
+    ADD_SPECIALS = 1  # encode: add the tokens for the beginning and the end of a text that the file has in "post_processor"
     PLAIN_SPECIALS = 2  # encode: the name of a special token in the text is text, for text that is not trusted
     SKIP_SPECIALS = 4  # decode: leave special tokens out
 
@@ -334,7 +334,7 @@ class PlanOptions(TypedDict, total=False):
     """Stages per rank; 0: the number that the schedule uses. Default: 0."""
     group: int
     """Interleaved, interleaved-zb: micro-batches per chunk before the next chunk; 0: the number of ranks. 1f1b-delayed-w: micro-batches
-    whose weight gradients follow one another; 0: 4, or 8 with "auto". Default: 0.
+    whose weight gradients follow one another; 0: 4; with "auto", 4 or 8. Default: 0.
     """
     warm_up: int
     """1f1b: forward actions before the first backward action, per later rank; 2 hides the latency of links; or WEFT_WARM_UP_AUTO. Default:
@@ -791,7 +791,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "weft_chat_config": {"add_generation_prompt": None, "local_time_ns": None, "refuse_specials": None},
     "weft_tokenizer_config": {"vocabulary": None, "min_count": None, "specials": None},
     "weft_run_config": {"threads": None, "flags": None, "log_level": LogLevel, "log": None, "weights_dir": None},
-    "weft_sequence_config": {"top_k": None, "temperature": None, "top_p": None, "min_p": None, "repetition_penalty": None, "seed": None, "number": None, "first": None, "limit": None, "stops": None},
+    "weft_sequence_config": {"top_k": None, "temperature": None, "top_p": None, "min_p": None, "repetition_penalty": None, "seed": None, "number": None, "first": None, "limit": None, "stops": None, "choose": None},
     "weft_save_config": {"directory": None, "model": None, "options": None, "flags": None, "tag": None},
     "weft_export_config": {"merge": None, "dtype": None, "shard_bytes": None, "adapters": None},
 }

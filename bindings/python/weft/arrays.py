@@ -37,9 +37,15 @@ def _exported(value: Any) -> "np.ndarray[Any, Any]":
     """An array around the memory of `value` if it has any: a buffer, DLPack (torch, JAX, ...) or NumPy's interface."""
     if isinstance(value, np.ndarray):
         return value
-    if hasattr(value, "__dlpack__") and hasattr(np, "from_dlpack"):
+    if not hasattr(value, "__dlpack__") or not hasattr(np, "from_dlpack"):
+        return np.asarray(value)
+    if getattr(value, "requires_grad", False):  # of torch, which exports only what is detached
+        value = value.detach()
+    try:
         return np.from_dlpack(value)
-    return np.asarray(value)
+    except (BufferError, RuntimeError) as error:
+        dtype = getattr(value, "dtype", "unknown dtype")
+        raise TypeError(f"cannot read a {type(value).__name__} of {dtype} as an array: {error}") from error
 
 
 def as_array(value: Any, code: Optional[DType] = None) -> "np.ndarray[Any, Any]":
@@ -86,6 +92,11 @@ def view(address: int, desc: Any, writable: bool) -> "np.ndarray[Any, Any]":
     array: "np.ndarray[Any, Any]" = np.ndarray(shape, dtype, buffer=memoryview((ctypes.c_char * size).from_address(address)))
     array.flags.writeable = writable
     return array
+
+
+def empty(array: Any) -> None:
+    """Makes a view of lent memory empty, which a program may have kept."""
+    array.__setstate__((1, (0,), array.dtype, False, b""))
 
 
 def tensor_view(tensor: int) -> "np.ndarray[Any, Any]":

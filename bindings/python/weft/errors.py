@@ -9,6 +9,7 @@ class Error(Exception):
 
     status: StatusCode = StatusCode.EINTERNAL
     failure: Optional[Failure] = None   # the failure of the run, if it has failed
+    sequence: Optional[int] = None      # the sequence that has ended with it, if poll() of a generator raised it; the others continue
 
     def __init__(self, text: str, failure: Optional[Failure] = None) -> None:
         super().__init__(text)
@@ -66,7 +67,7 @@ class NotFoundError(Error, LookupError):
 
 
 class CallbackError(Error):
-    """An op of the program failed; __cause__ is its exception, if the op ran in this process."""
+    """An op of the program, or `choose` of a sequence, failed. __cause__ is its exception, if it ran in this process."""
     status = StatusCode.EUSER
 
 
@@ -83,7 +84,6 @@ class InputOutputError(Error, OSError):
 class DataError(Error, ValueError):
     """The content of a file, or of an input, is wrong, or a logit of a generator is not finite."""
     status = StatusCode.EDATA
-    sequence: Optional[int] = None   # the sequence that has ended, if poll() of a generator raised it; the others continue
 
 
 CLASSES: Dict[int, Type[Error]] = {

@@ -1,13 +1,11 @@
 """Ops of the program, in Python."""
-import contextlib
 import ctypes
-import threading
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _raw
-from ._core import CALLBACKS, check, encode
+from ._core import check, contained, encode
 from ._types import DType, OpReads, StatusCode
-from .arrays import DTYPES, desc_of, dtype_code, shape_of, view
+from .arrays import DTYPES, desc_of, dtype_code, empty, shape_of, view
 
 
 class Shape(NamedTuple):
@@ -50,7 +48,7 @@ class OpCall:
     def _end(self) -> None:
         """Makes the arrays empty, which a program may have kept."""
         for array in self._lent:
-            array.__setstate__((1, (0,), array.dtype, False, b""))
+            empty(array)
 
 
 class Op:
@@ -115,31 +113,13 @@ class Registered:
                 self._set(method, lambda call, method=method: self._operate(OpCall(call, method), method))
 
     def _set(self, field: str, method: Any) -> None:
-        def function(address: int) -> int:
-            thread = threading.get_ident()
-            outer = thread in CALLBACKS   # of a callback that has made the call of the library
-            try:
-                CALLBACKS.add(thread)   # before anything that could start the garbage collector
-                method(_raw.weft_op_call.from_address(address))
-                return 0
-            except BaseException as failure:   # it must not pass the library
-                with contextlib.suppress(BaseException):   # of its __str__
-                    self._note(failure, _raw.weft_op_call.from_address(address).err.contents)
-                return 1
-            finally:
-                if not outer:
-                    CALLBACKS.discard(thread)
-
-        made = getattr(_raw, "weft_op_" + field)(function)
+        made = getattr(_raw, "weft_op_" + field)(contained(_raw.weft_op_call, method, self._note))
         self.functions.append(made)
         setattr(self.struct, field, ctypes.cast(made, ctypes.c_void_p).value)
 
-    def _note(self, failure: BaseException, error: Any) -> None:
+    def _note(self, failure: BaseException) -> None:
         if self.failure is None:
             self.failure = failure
-        name = type(failure).__name__
-        error.text = _text(name)
-        error.text = _text(f"{name}: {failure}")
 
     def _operate(self, call: OpCall, method: str) -> None:
         try:
@@ -156,11 +136,6 @@ class Registered:
 
     def add_to(self, model: Any) -> None:
         check(_raw.weft_model_add_op, model, ctypes.byref(self.struct), None)
-
-
-def _text(text: str) -> bytes:
-    """A NUL would end the text, and half a character would be shown as bytes."""
-    return text.replace("\0", "\\x00").encode(errors="replace")[:500].decode(errors="ignore").encode()
 
 
 def _shape_of(desc: Any) -> Shape:

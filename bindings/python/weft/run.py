@@ -427,7 +427,7 @@ class Run(Polled):
         return {name: self.read(name, part) for name in self._plan._shapes}
 
     def digest(self) -> str:
-        """32 hexadecimal digits: two runs have the same parameters if and only if their digests are equal."""
+        """A hash over all parameters, 32 hexadecimal digits: runs with the same parameters have the same digest."""
         return self._digest(_raw.weft_run_digest)
 
     def optimizer_digest(self) -> str:

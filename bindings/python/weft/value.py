@@ -119,6 +119,7 @@ class Value:
         return self.scale(float(other))
 
     def __truediv__(self, other: "Union[Value, float]") -> "Value":
+        """A number divides as its reciprocal in float32 multiplies."""
         return self.scale(1 / other) if isinstance(other, (int, float)) else self._with("div", other)
 
     def __neg__(self) -> "Value":

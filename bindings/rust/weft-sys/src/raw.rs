@@ -26,7 +26,7 @@ pub const WEFT_ENOMEM: i32 = -2;
 pub const WEFT_ESTATE: i32 = -3;
 /// a bounded queue is full
 pub const WEFT_EAGAIN: i32 = -4;
-/// weft_mesh_cancel ended the call or the run
+/// weft_mesh_cancel, the free of a run or a rank that left ended the call or the run
 pub const WEFT_ECANCELED: i32 = -5;
 /// a deadline has passed
 pub const WEFT_ETIMEDOUT: i32 = -6;
@@ -172,7 +172,7 @@ pub const WEFT_LONG_CUT: weft_long_samples = 1;
 pub const WEFT_LONG_SKIP: weft_long_samples = 2;
 
 // Flags of weft_tokenizer_encode, weft_tokenizer_decode and weft_text_stream_new.
-/// encode: add the tokens for the begin and the end of a text that the file has in "post_processor"
+/// encode: add the tokens for the beginning and the end of a text that the file has in "post_processor"
 pub const WEFT_ADD_SPECIALS: u32 = 1;
 /// encode: the name of a special token in the text is text, for text that is not trusted
 pub const WEFT_PLAIN_SPECIALS: u32 = 2;
@@ -735,7 +735,7 @@ pub struct weft_plan_config {
     pub optimizer: *const weft_optimizer,
     /// stages per rank; 0: the number that the schedule uses. Default: 0.
     pub chunks: u32,
-    /// interleaved, interleaved-zb: micro-batches per chunk before the next chunk; 0: the number of ranks. 1f1b-delayed-w: micro-batches whose weight gradients follow one another; 0: 4, or 8 with "auto". Default: 0.
+    /// interleaved, interleaved-zb: micro-batches per chunk before the next chunk; 0: the number of ranks. 1f1b-delayed-w: micro-batches whose weight gradients follow one another; 0: 4; with "auto", 4 or 8. Default: 0.
     pub group: u32,
     /// 1f1b: forward actions before the first backward action, per later rank; 2 hides the latency of links; or WEFT_WARM_UP_AUTO. Default: 1.
     pub warm_up: u32,
@@ -979,11 +979,11 @@ pub struct weft_chat_message {
 #[derive(Clone, Copy)]
 pub struct weft_chat_config {
     pub size: u32,
-    /// 1: the text ends with the begin of an answer; 0: it ends with the last message. Default: 1
+    /// 1: the text ends with the beginning of an answer; 0: it ends with the last message. Default: 1
     pub add_generation_prompt: u32,
     /// for templates that print the date: the local time since 1970-01-01 00:00. 0: none; such a template then prints a date of its own, or fails. Default: 0
     pub local_time_ns: i64,
-    /// 1: a content with the name of a special token is refused, for messages that are not trusted. Default: 0
+    /// 1: for messages that are not trusted: those that change the text's special tokens are refused. Default: 0
     pub refuse_specials: u32,
     /// 0
     pub reserved: u32,
@@ -1114,6 +1114,29 @@ pub struct weft_event {
     pub count: u64,
 }
 
+/// The next token of a sequence, before it is chosen. The library fills the struct; it and its arrays are valid until the callback returns.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct weft_choice {
+    /// sizeof the struct of the library; a later version may have more fields
+    pub size: u32,
+    pub reserved: u32,
+    /// as weft_generator_add returned it
+    pub sequence: u64,
+    /// of the token among those that are added, from `first`
+    pub index: u64,
+    /// of the sequence, without the next one
+    pub tokens: *const i32,
+    pub n_tokens: usize,
+    /// one per token of the vocabulary, as the model computes them; may be changed, -INFINITY excludes a token
+    pub logits: *mut f32,
+    pub n_logits: usize,
+    /// of weft_sequence_config
+    pub payload: *mut c_void,
+    /// a callback that fails may write the reason to err->text, which the failure then contains
+    pub err: *mut weft_error,
+}
+
 /// How a sequence is continued. The filters apply after the temperature: top_k, then top_p, then min_p.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -1142,6 +1165,10 @@ pub struct weft_sequence_config {
     /// number of `stops`. Default: 0.
     pub n_stops: u32,
     pub reserved: u32,
+    /// Reads the logits of each next token, and may change them, before the penalty and the temperature. Called inside weft_generator_poll. It must not call functions of the run and its generator. It returns 0, or a failure, with which the sequence ends: WEFT_EUSER. Default: NULL.
+    pub choose: Option<unsafe extern "C" fn(choice: *const weft_choice) -> i32>,
+    /// of `choose`; must be valid until the sequence has ended. Default: NULL.
+    pub payload: *mut c_void,
 }
 
 /// A token that was added to a sequence.
@@ -1417,7 +1444,7 @@ extern "C" {
     pub fn weft_key_public(secret: *const c_char, public_key: *mut c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_data_config_init(config: *mut weft_data_config, size: usize);
-    /// Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the begin of a text, the prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after the sample, are -1, which the loss does not count. Of {"text": "..."} all tokens but the first are targets. Of {"messages": [{"role": "...", "content": "..."}, ...]}, a conversation in the form of the chat template (weft_tokenizer_chat), only the answers of the role "assistant", with the end of their turns, are targets. A window is one sample or, if `packed` is not 0, as many as it has room for; eval_share is a share of the samples that are used. Owner: caller; free with weft_data_free. Thread: any.
+    /// Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. The ids of a text are kept in memory. A line of NAME.jsonl is {"prompt": "...", "completion": "..."}, a sample: the tokens for the beginning of a text, the prompt, the completion and end_token. Only the completion and end_token are targets; the targets of the prompt, and of the padding after the sample, are -1, which the loss does not count. Of {"text": "..."} all tokens but the first are targets. Of {"messages": [{"role": "...", "content": "..."}, ...]}, a conversation in the form of the chat template (weft_tokenizer_chat), only the answers of the role "assistant", with the end of their turns, are targets. A window is one sample or, if `packed` is not 0, as many as it has room for; eval_share is a share of the samples that are used. Owner: caller; free with weft_data_free. Thread: any.
     pub fn weft_data_open(config: *const weft_data_config, out: *mut *mut weft_data, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.
     pub fn weft_data_free(data: *mut weft_data);
@@ -1493,7 +1520,7 @@ extern "C" {
     pub fn weft_run_failure(run: *const weft_run, out: *mut weft_failure) -> weft_status;
     /// Writes a failure as text, in the form of weft_event.text, with a NUL; the caller may change fields before. Writes at most `size` bytes; returns the bytes that the whole text needs, with its NUL. Thread: any.
     pub fn weft_failure_text(failure: *const weft_failure, buffer: *mut c_char, size: usize) -> usize;
-    /// A descriptor that is readable while weft_run_poll, or weft_generator_poll, has something to do: level-triggered, for poll(2) and similar calls. Do not read from it. -1: the process had no descriptor left when the run started. Borrowed: valid as long as the run. Thread: any.
+    /// A descriptor that is readable while weft_run_poll, or weft_generator_poll, has something to do: level-triggered, for poll(2) and similar calls. Do not read from it. -1: the process had no descriptor left when the run started. Borrowed: valid until the run or its mesh is freed. Thread: any.
     pub fn weft_run_fd(run: *const weft_run) -> c_int;
     /// Bytes of the tensors of a rank that are in memory; compare weft_plan_bytes. Only between steps. Thread: owner.
     pub fn weft_run_resident(run: *mut weft_run, rank: u32, bytes: *mut i64, err: *mut weft_error) -> weft_status;
@@ -1507,7 +1534,7 @@ extern "C" {
     pub fn weft_run_save_trace(run: *mut weft_run, path: *const c_char, err: *mut weft_error) -> weft_status;
     /// Makes a profile with the times that the run has recorded since weft_run_trace, in at least five training steps. Predictions from it include what ranks lose by sharing a machine. `profile` has the times to scale; it is of the same model and micro-batch size. Only between steps. Owner: caller; free with weft_profile_free. Thread: owner.
     pub fn weft_run_profile(run: *mut weft_run, profile: *const weft_profile, out: *mut *mut weft_profile, err: *mut weft_error) -> weft_status;
-    /// Writes 32 hex digits and a NUL, a hash over all parameters: two runs have the same parameters if and only if their digests are equal. It is the XXH3-128 over, per parameter in byte order of names, its name, a NUL, and the XXH3-128 of its little-endian bytes (two little-endian 64-bit words, the high one first). A tied parameter counts once. Only between steps. Thread: owner.
+    /// Writes 32 hex digits and a NUL, a hash over all parameters. Runs with the same parameters have the same digest, and others practically never do; it is not a cryptographic hash. It is the XXH3-128 over, per parameter in byte order of names, its name, a NUL, and the XXH3-128 of its little-endian bytes (two little-endian 64-bit words, the high one first). A tied parameter counts once. Only between steps. Thread: owner.
     pub fn weft_run_digest(run: *mut weft_run, digest: *mut c_char, err: *mut weft_error) -> weft_status;
     /// The same over the optimizer state, whose tensors are named PARAMETER.exp_avg, PARAMETER.exp_avg_sq or PARAMETER.momentum. Thread: owner.
     pub fn weft_run_optimizer_digest(run: *mut weft_run, digest: *mut c_char, err: *mut weft_error) -> weft_status;
@@ -1521,7 +1548,7 @@ extern "C" {
     pub fn weft_generator_add(generator: *mut weft_generator, tokens: *const i32, n_tokens: usize, config: *const weft_sequence_config, sequence: *mut u64, err: *mut weft_error) -> weft_status;
     /// Ends a sequence; its tokens that have not been polled are dropped. WEFT_ENOENT: it has ended, and no token was left. Thread: owner.
     pub fn weft_generator_remove(generator: *mut weft_generator, sequence: u64, err: *mut weft_error) -> weft_status;
-    /// Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. If a step has fewer rows than there are sequences, the sequences get rows in turn. A token depends only on the weights, its sequence and the configuration of it, not on other sequences, ranks and threads. WEFT_EDATA: a logit is NaN, or the largest one is not finite, and token->sequence has ended. Thread: owner.
+    /// Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. If a step has fewer rows than there are sequences, the sequences get rows in turn. A token depends only on the weights, its sequence and the configuration of it, not on other sequences, ranks and threads. WEFT_EDATA: a logit is NaN, or the largest one is not finite; WEFT_EUSER: `choose` failed. Then token->sequence has ended, and the others continue; after other failures it is 0. Thread: owner.
     pub fn weft_generator_poll(generator: *mut weft_generator, token: *mut weft_token, timeout_ns: i64, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_save_config_init(config: *mut weft_save_config, size: usize);

@@ -471,8 +471,23 @@ fn weft_event_has_the_layout_of_the_header() {
 }
 
 #[test]
+fn weft_choice_has_the_layout_of_the_header() {
+    assert_eq!((size_of::<weft_choice>(), align_of::<weft_choice>()), (72, 8));
+    assert_eq!(offset!(weft_choice, size), 0);
+    assert_eq!(offset!(weft_choice, reserved), 4);
+    assert_eq!(offset!(weft_choice, sequence), 8);
+    assert_eq!(offset!(weft_choice, index), 16);
+    assert_eq!(offset!(weft_choice, tokens), 24);
+    assert_eq!(offset!(weft_choice, n_tokens), 32);
+    assert_eq!(offset!(weft_choice, logits), 40);
+    assert_eq!(offset!(weft_choice, n_logits), 48);
+    assert_eq!(offset!(weft_choice, payload), 56);
+    assert_eq!(offset!(weft_choice, err), 64);
+}
+
+#[test]
 fn weft_sequence_config_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_sequence_config>(), align_of::<weft_sequence_config>()), (88, 8));
+    assert_eq!((size_of::<weft_sequence_config>(), align_of::<weft_sequence_config>()), (104, 8));
     assert_eq!(offset!(weft_sequence_config, size), 0);
     assert_eq!(offset!(weft_sequence_config, top_k), 4);
     assert_eq!(offset!(weft_sequence_config, temperature), 8);
@@ -486,6 +501,8 @@ fn weft_sequence_config_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_sequence_config, stops), 72);
     assert_eq!(offset!(weft_sequence_config, n_stops), 80);
     assert_eq!(offset!(weft_sequence_config, reserved), 84);
+    assert_eq!(offset!(weft_sequence_config, choose), 88);
+    assert_eq!(offset!(weft_sequence_config, payload), 96);
 }
 
 #[test]

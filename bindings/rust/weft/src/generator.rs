@@ -1,12 +1,15 @@
 //! Generators: sequences of tokens that the run of a decoder continues.
 use std::borrow::Borrow;
+use std::collections::HashMap;
 use std::ptr::{null_mut, NonNull};
 use std::time::Duration;
 
 use weft_sys as sys;
 
 use crate::error::{array, attempt, initialized, nanoseconds, Result};
+use crate::op::{answer, OpResult};
 use crate::run::Run;
+use crate::tensor::{slice, slice_mut};
 
 /// How a sequence is continued. The filters apply after the temperature: `top_k`, then `top_p`, then `min_p`.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +67,44 @@ pub enum SequenceEnd {
     Context,
 }
 
+/// The next token of a sequence, before it is chosen.
+pub struct Choice<'a> {
+    /// As [`Generator::add_with`] returned it.
+    pub sequence: u64,
+    /// Among the tokens that are added, from `first`.
+    pub index: u64,
+    /// The tokens of the sequence, without the next one.
+    pub tokens: &'a [i32],
+    /// One for each token of the vocabulary, as the model computes them. They may be changed; `f32::NEG_INFINITY` excludes a token.
+    pub logits: &'a mut [f32],
+}
+
+type Choose = Box<dyn FnMut(Choice<'_>) -> OpResult + Send>;
+
+/// The closure of a sequence, which the library also refers to.
+struct Chooser(NonNull<Choose>);
+
+// The closure is Send.
+unsafe impl Send for Chooser {}
+
+impl Drop for Chooser {
+    fn drop(&mut self) {
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+unsafe extern "C" fn call_choose(choice: *const sys::weft_choice) -> i32 {
+    let choice = &*choice;
+    answer(choice.err, || {
+        (*(choice.payload as *mut Choose))(Choice {
+            sequence: choice.sequence,
+            index: choice.index,
+            tokens: slice(choice.tokens, choice.n_tokens),
+            logits: slice_mut(choice.logits, choice.n_logits),
+        })
+    })
+}
+
 /// A token that was added to a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
@@ -117,6 +158,8 @@ impl Exclusive for &mut Run {}
 pub struct Generator<R: Exclusive = Run> {
     /// It is freed before the run.
     handle: Handle,
+    /// Of sequences that have not ended.
+    choosers: HashMap<u64, Chooser>,
     run: R,
 }
 
@@ -137,7 +180,8 @@ impl<R: Exclusive> Generator<R> {
     pub fn new(run: R) -> Result<Generator<R>> {
         let mut raw = null_mut();
         attempt(|err| unsafe { sys::weft_generator_new(run.borrow().raw(), &mut raw, err) })?;
-        Ok(Generator { handle: Handle(NonNull::new(raw).expect("a call that succeeds makes a generator")), run })
+        let handle = Handle(NonNull::new(raw).expect("a call that succeeds makes a generator"));
+        Ok(Generator { handle, choosers: HashMap::new(), run })
     }
 
     /// The run, for [`Run::fd`] and [`Run::failure`]. The descriptor is readable while [`Generator::poll`] has something to do. A loop
@@ -148,13 +192,46 @@ impl<R: Exclusive> Generator<R> {
 
     /// Ends the generator.
     pub fn into_run(self) -> R {
-        let Generator { handle, run } = self;
+        let Generator { handle, run, .. } = self;
         drop(handle);
         run
     }
 
     /// Adds a sequence that begins with `tokens`, 1 to the number of positions of the cache, and returns its identifier.
     pub fn add(&mut self, tokens: &[i32], config: &SequenceConfig) -> Result<u64> {
+        self.begin(tokens, config, None)
+    }
+
+    /// The same with a closure that reads, and may change, the logits of each next token, before the penalty and the temperature.
+    /// [`Generator::poll`] calls it. A closure that returns a failure or panics ends its sequence with
+    /// [`Status::User`](crate::Status::User).
+    ///
+    /// ```
+    /// use weft::{Choice, Generator, Plan, Preset, Run, SequenceConfig, StepKind};
+    ///
+    /// let mut decoder = Preset::decoder("gpt-nano:blocks=1,width=32,heads=2,context=20", 1, 0, false)?;
+    /// let plan = Plan::builder().micro_batches(1).step_kinds([StepKind::Forward]).build(&mut decoder.model)?;
+    /// let mut generator = Generator::new(Run::start(&plan)?)?;
+    /// generator.add_with(&[1, 2, 3], &SequenceConfig { limit: 4, ..SequenceConfig::default() }, |choice: Choice| {
+    ///     choice.logits.iter_mut().skip(1).step_by(2).for_each(|logit| *logit = f32::NEG_INFINITY); // only even tokens
+    ///     Ok(())
+    /// })?;
+    /// while let Some(token) = generator.poll(None)? {
+    ///     assert_eq!(token.token % 2, 0);
+    /// }
+    /// # Ok::<(), weft::Error>(())
+    /// ```
+    pub fn add_with(
+        &mut self,
+        tokens: &[i32],
+        config: &SequenceConfig,
+        choose: impl FnMut(Choice<'_>) -> OpResult + Send + 'static,
+    ) -> Result<u64> {
+        let choose: Choose = Box::new(choose);
+        self.begin(tokens, config, Some(Chooser(NonNull::from(Box::leak(Box::new(choose))))))
+    }
+
+    fn begin(&mut self, tokens: &[i32], config: &SequenceConfig, chooser: Option<Chooser>) -> Result<u64> {
         let mut raw = unsafe { initialized(sys::weft_sequence_config_init) };
         raw.temperature = config.temperature;
         raw.top_k = config.top_k;
@@ -166,27 +243,37 @@ impl<R: Exclusive> Generator<R> {
         raw.first = config.first;
         raw.limit = config.limit;
         (raw.stops, raw.n_stops) = array("stops", &config.stops)?;
+        if let Some(chooser) = &chooser {
+            raw.choose = Some(call_choose);
+            raw.payload = chooser.0.as_ptr().cast();
+        }
         let mut sequence = 0;
         attempt(|err| unsafe {
             sys::weft_generator_add(self.handle.0.as_ptr(), tokens.as_ptr(), tokens.len(), &raw, &mut sequence, err)
         })?;
+        self.choosers.extend(chooser.map(|chooser| (sequence, chooser)));
         Ok(sequence)
     }
 
     /// Ends a sequence. Its tokens that have not been polled are dropped.
     pub fn remove(&mut self, sequence: u64) -> Result<()> {
-        attempt(|err| unsafe { sys::weft_generator_remove(self.handle.0.as_ptr(), sequence, err) }).map(drop)
+        attempt(|err| unsafe { sys::weft_generator_remove(self.handle.0.as_ptr(), sequence, err) })?;
+        self.choosers.remove(&sequence);
+        Ok(())
     }
 
     /// Waits for the next token. `None`: the time has passed, or the generator has no sequence. Without `timeout` there is no limit.
     ///
-    /// A failure with [`Status::Data`](crate::Status::Data) and a sequence ([`Error::sequence`](crate::Error::sequence)) ends this sequence only: a
-    /// logit is NaN, or the largest one is not finite.
+    /// A failure with a sequence ([`Error::sequence`](crate::Error::sequence)) ends this sequence only. [`Status::Data`](crate::Status::Data): a
+    /// logit is NaN, or the largest one is not finite. [`Status::User`](crate::Status::User): its closure failed.
     pub fn poll(&mut self, timeout: Option<Duration>) -> Result<Option<Token>> {
         let timeout = timeout.map_or(-1, nanoseconds);
         let mut token: sys::weft_token = unsafe { std::mem::zeroed() };
         token.size = std::mem::size_of::<sys::weft_token>() as u32;
         let polled = attempt(|err| unsafe { sys::weft_generator_poll(self.handle.0.as_ptr(), &mut token, timeout, err) });
+        if polled.is_err() || token.end != sys::WEFT_SEQUENCE_CONTINUES {
+            self.choosers.remove(&token.sequence);
+        }
         let found = polled.map_err(|error| error.of_sequence(token.sequence))?;
         let end = match token.end {
             sys::WEFT_SEQUENCE_CONTINUES => SequenceEnd::Continues,

@@ -35,7 +35,7 @@ pub use data::{Data, DataBuilder, LongSamples};
 pub use error::{Error, Result, Status};
 pub use event::{Event, Events, Outputs};
 pub use failure::{Activity, Awaited, Cause, Failure};
-pub use generator::{Exclusive, Generator, SequenceConfig, SequenceEnd, Token};
+pub use generator::{Choice, Exclusive, Generator, SequenceConfig, SequenceEnd, Token};
 pub use mesh::{new_key, public_key, Canceller, Mesh, MeshBuilder};
 pub use model::{Init, Item, ItemKind, Model, Param, Preset, Value};
 pub use node::Node;

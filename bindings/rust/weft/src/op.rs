@@ -10,7 +10,7 @@ use crate::panic::contain;
 use crate::tensor::{slice, Desc};
 use crate::view::{View, ViewMut};
 
-/// The result of a closure of an op. The text of a failure is in the error of the run.
+/// The result of a closure of an op or of a sequence. The text of a failure is in the error of the run or of the sequence.
 pub type OpResult<T = ()> = std::result::Result<T, Box<dyn StdError>>;
 
 /// The shapes of the results of an op.
@@ -255,7 +255,7 @@ unsafe fn gradient<'a>(call: &'a sys::weft_op_call, closure: &Option<Box<Backwar
 }
 
 /// Calls a closure. A failure or a panic becomes a status and a text.
-unsafe fn answer(err: *mut sys::weft_error, call: impl FnOnce() -> OpResult) -> i32 {
+pub(crate) unsafe fn answer(err: *mut sys::weft_error, call: impl FnOnce() -> OpResult) -> i32 {
     // The text of a failure is also made by the program.
     let text = match contain(|| call().map_err(|error| error.to_string())) {
         Ok(Ok(())) => return 0,

@@ -411,7 +411,7 @@ impl Run {
         Ok(Profile::from_raw(raw))
     }
 
-    /// A hash over all parameters, 32 hexadecimal digits: two runs have the same parameters if and only if their digests are equal.
+    /// A hash over all parameters, 32 hexadecimal digits: runs with the same parameters have the same digest.
     pub fn digest(&mut self) -> Result<String> {
         digest(|text, err| unsafe { sys::weft_run_digest(self.raw(), text, err) })
     }
