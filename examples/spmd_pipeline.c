@@ -1,8 +1,8 @@
 /* The pipeline of gpipe.c written as one SPMD program, checked number by number.
  *
  * The program runs at the 4 coordinates of a new axis, "pipe", and each coordinate has one of the layers: the parameters are
- * cut over the axis. In each of 11 turns a coordinate applies its layer to the output of the coordinate before it one turn ago, which
- * ppermute moves; coordinate 0 takes the next of 8 micro-batches. The loop is unrolled, and weft derives its backward. The schedule of
+ * cut over the axis. In each of 11 iterations a coordinate applies its layer to what the coordinate before it computed one iteration earlier, which
+ * ppermute moves; coordinate 0 takes the next of 8 micro-batches. The loop is unrolled, and weft derives its backward pass. The schedule of
  * a pipeline is thus a part of the model, and the plan needs no stages.
  *
  *   spmd_pipeline [--ranks 1|2|4] [--in-process]
