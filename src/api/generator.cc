@@ -86,7 +86,9 @@ struct weft_generator {
   Status poll(weft_token& token, int64_t timeout_ns, bool& found);
   // The descriptor of the run is readable if poll() need not wait for an event.
   void show_ready() {
-    if (run_) run_->run->hold(!made_.empty() || (!in_step_ && !sequences_.empty()));
+    if (!run_) return;
+    const bool begins = !in_step_ && !sequences_.empty() && run_->run->ready().ok();
+    run_->run->hold(!made_.empty() || begins);
   }
   Status require_run() const {
     return run_ ? Status()
@@ -255,8 +257,11 @@ Status weft_generator::ask(const Sequence& sequence, uint64_t index, std::span<f
                               .payload = c.payload,
                               .err = &err};
   asking_ = true;
-  const int32_t code = c.choose(&choice);
+  int32_t code = 0;
+  const Status called = attempt([&] { code = c.choose(&choice); });
   asking_ = false;
+  if (!called.ok())
+    return Status(Code::user, cat("sequence ", sequence.id, ": choose threw: ", called.text()));
   return result_of(cat("sequence ", sequence.id, ": choose"), code, err);
 }
 
@@ -271,9 +276,11 @@ void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {
   }
   penalize(logits, sequence.tokens, c.repetition_penalty);
   if (!can_sample(logits)) {
-    Status failure(Code::data, cat("a logit of sequence ", sequence.id,
-                                   " is not finite: ", c.choose ? "choose, " : "",
-                                   "a weight or a value of the model is not finite"));
+    const std::string whose = cat("sequence ", sequence.id);
+    Status failure(Code::data, c.choose
+                                   ? cat(whose, ": choose left no token, or a logit is NaN")
+                                   : cat("a logit of ", whose, " is not finite: a weight or a ",
+                                         "value of the model is not finite"));
     made_.push_back({out, std::move(failure)});
     return leave(find(sequence.id));
   }
@@ -401,10 +408,10 @@ weft_status weft_generator_poll(weft_generator* generator, weft_token* token, in
   bool found = false;
   const weft_status status = guard(err, [&]() -> Status {
     WEFT_TRY(require(generator, "generator"));
-    WEFT_TRY(generator->require_outside_choose());
     WEFT_TRY(require(token, "token"));
     WEFT_TRY(check_result(*token));
     token->sequence = 0;  // of a failure that is not that of a sequence
+    WEFT_TRY(generator->require_outside_choose());
     return generator->poll(*token, timeout_ns, found);
   });
   if (generator) generator->show_ready();

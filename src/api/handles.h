@@ -123,8 +123,8 @@ Status read_config(const T* in, const char* name, T& out) {
   out = defaults<T>();
   if (!in) return {};
   const size_t size = in->size;
-  // Most structs are larger than a pointer, whose size is a common error in the call of _init. A
-  // struct never ends within a field.
+  // Most structs are larger than a pointer, whose size is a common error in the call of _init. No
+  // struct has a size that is not a multiple of its alignment.
   if (size < std::min(sizeof(T), 2 * sizeof(void*)) || size > 65536 || size % alignof(T) != 0)
     return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", sizeof(T), "; call ",
                                      name, "_init first"));

@@ -1,5 +1,6 @@
 // Tokenizers and streams of text.
 #include <algorithm>
+#include <cctype>
 
 #include "api/handles.h"
 #include "io/replacement.h"
@@ -61,6 +62,16 @@ Status refuse_specials(const Tokenizer& tokenizer, size_t message, const std::st
                                    shown(*tokenizer.token(found.front()))));
 }
 
+// A template can make the name of a special token of a role and what stands around it.
+Status check_role(size_t message, const std::string& role) {
+  const bool is_word = std::all_of(role.begin(), role.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '-' || c >= 0x80;
+  });
+  if (is_word) return {};
+  return Status(Code::invalid, cat("message ", message, " has the role ", shown(role),
+                                   ", expected letters, digits, '_' and '-'"));
+}
+
 // `text`: the rendered messages; `plain`: the same with other contents. A template can also join
 // parts of messages to the name of a special token.
 Status compare_specials(const Tokenizer& tokenizer, const std::string& text,
@@ -91,7 +102,7 @@ class Rendering {
 
   Status refuse_specials_of(std::vector<ChatMessage> messages, const std::string& rendered) const {
     for (size_t i = 0; i < messages.size(); ++i) {
-      WEFT_TRY(refuse_specials(tokenizer_, i, messages[i].role));
+      WEFT_TRY(check_role(i, messages[i].role));
       WEFT_TRY(refuse_specials(tokenizer_, i, messages[i].content));
     }
     for (ChatMessage& message : messages)

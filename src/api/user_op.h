@@ -12,7 +12,7 @@ namespace weft::api {
 class UserOp final : public Op {
  public:
   UserOp(const weft_op& op, void* payload) : op_(op), name_(op.name), payload_(payload) {
-    op_.name = name_.c_str();  // the caller's may end with the call
+    op_.name = nullptr;  // the caller's text may end with the call
   }
   ~UserOp() override;
   void take_payload() {

@@ -14,8 +14,8 @@ namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Elements that are added in float32. In a longer sum, one of many equal numbers would be rounded
-// as often in the same direction.
+// Elements that are added in float32. In a longer sum of equal numbers, many roundings have the
+// same direction.
 constexpr int64_t kSummed = 4096;
 
 void layer_norm(const float* x, const float* gamma, const float* beta, float eps, int64_t rows,

@@ -150,13 +150,13 @@ Status Link::message_frame(const FrameHeader& h, std::span<const std::byte> payl
                            LinkEffects& effects) {
   if (h.total > most_message_)
     return wrong(cat("message of ", h.total, " bytes, at most ", most_message_));
-  if (h.piece > 0 && h.total != message_total_)
-    return wrong(cat("piece ", h.piece, " of a message of ", h.total, " bytes, expected ",
-                     message_total_, " as in its first piece"));
   if (h.piece != message_piece_ || (h.piece > 0 && h.edge != message_type_))
     return wrong(cat("piece ", h.piece, " of a message of type ", h.edge, ", expected piece ",
                      message_piece_,
                      message_piece_ > 0 ? cat(" of type ", message_type_) : std::string()));
+  if (h.piece > 0 && h.total != message_total_)
+    return wrong(cat("piece ", h.piece, " of a message of ", h.total, " bytes, expected ",
+                     message_total_, " as in its first piece"));
   if (h.piece == 0 && h.last()) {
     effects.message(h.edge, payload);
     return {};

@@ -101,7 +101,7 @@ bool read_ready(ByteReader& reader, std::vector<double>& numbers, Control& contr
 
 bool read_commit(ByteReader& reader, Control& control) {
   control.scale = reader.number<double>();
-  return std::isfinite(control.scale);
+  return std::isfinite(control.scale) && control.scale >= 0;
 }
 
 bool read_done(ByteReader& reader, RankTimes& times) {
@@ -138,9 +138,12 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
     return Status(Code::protocol, cat("control message of the unknown kind ", kind));
   control.kind = static_cast<ControlKind>(kind);
   control.sequence = reader.number<uint64_t>();
-  if (!read_fields(reader, numbers, control) || !reader.at_end())
-    return Status(Code::protocol, cat("control message of kind ", kind, " and ", bytes.size(),
-                                      " bytes, which its fields do not fill"));
+  const bool sound = read_fields(reader, numbers, control);
+  if (!reader.at_end() || !sound)
+    return Status(
+        Code::protocol,
+        cat("control message of kind ", kind, " and ", bytes.size(), " bytes, ",
+            reader.at_end() ? "with a value that cannot be" : "which its fields do not fill"));
   return control;
 }
 

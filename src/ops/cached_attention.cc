@@ -6,9 +6,9 @@
 // s become c tanh(s / c).
 //
 // There are heads heads of queries and e / (d / heads) of keys and values, which groups of queries
-// share. A row with sequence -1 is padding, and its output is 0. The
-// tokens of a sequence come in the order of their positions, in one micro-batch or in several; a
-// sequence may go back to an earlier position, which forgets what follows.
+// share. A row with sequence -1 is padding, and its output is 0. The tokens of a sequence come in
+// the order of their positions, in one micro-batch or in several; a sequence may go back to an
+// earlier position, which forgets what follows.
 //
 // State: keys as packed factors (kernels/packed.h) f32[sequence][head][position / 16][size][16],
 // values f32[sequence][head][position][size], both bf16 with kBf16Cache, and i32[sequence], the

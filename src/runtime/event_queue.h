@@ -70,7 +70,7 @@ class EventQueue {
     {
       const std::lock_guard lock(mutex_);
       events_.remove(is_old);
-      add(std::move(event));  // where the old one was, without an allocation
+      add(std::move(event));  // in the place that is free now, without an allocation
     }
     there_.notify_one();
   }

@@ -50,6 +50,7 @@ Status InputChecks::check(const Plan& plan, Mode mode, const Batch& batch) {
       use.in[i] = {data, model.desc(node.in[i], batch.samples)};
     }
     const Status status = node.op->check_input(node.attrs, use.port, use.in, use.weights);
+    for (View& view : use.in) view.data = nullptr;  // the batch is borrowed
     if (!status.ok())
       return status.within(cat("input '", model.node(node.in[static_cast<size_t>(use.port)]).name,
                                "': node '", plan.whole->node(node.origin).name, "' (",

@@ -21,7 +21,7 @@ class InputChecks {
     NodeId node;
     int port;
     std::vector<int32_t> inputs;  // of the node: index into Model::inputs(), -1: another node
-    std::vector<View> in;         // of the batch that is checked
+    std::vector<View> in;         // during check(), which allocates nothing
     std::vector<Desc> weights;
   };
   std::array<std::vector<Use>, kModes> uses_;

@@ -68,11 +68,12 @@ void JobThread::remember(const Slot& slot) {
 }
 
 void JobThread::push(const WorkerTask& task) {
+  if (!thread_->has_room())  // its slot is that of another task
+    return ran_(task, Status(Code::internal, "a rank has more tasks than its queue can contain"),
+                {});
+  slot(given_) = {task, {}, {}};
   const bool is_brief = task.job >= 0 && known(task).took < brief_ns_;
-  const bool has_room = thread_->has_room();
-  if (has_room) slot(given_) = {task, {}, {}};  // otherwise it is that of another task
-  if (!has_room || !thread_->push(given_++, is_brief))
-    ran_(task, Status(Code::internal, "a rank has more tasks than its queue can contain"), {});
+  (void)thread_->push(given_++, is_brief);
 }
 
 }  // namespace weft

@@ -50,7 +50,7 @@ Result<std::vector<int32_t>> RankTable::assign(PeerConnection& candidate,
   std::vector<int32_t> changed;
   if (PeerConnection* const there = holder(rank)) {
     const JoinRequest& theirs = requests_[static_cast<size_t>(rank)];
-    if (theirs.wanted_rank >= 0)
+    if (theirs.wanted_rank >= 0 || unused == ranks())
       return Status(Code::invalid, cat("it asks to be rank ", rank, ", which has joined already"));
     set(unused, *there, theirs);
     changed.push_back(unused);

@@ -21,7 +21,10 @@ namespace {
   _exit(2);
 }
 
-TEST(GeneratorOfAFailedRun, IsToldWithoutASequence) {
+class GeneratorOfAFailedRun : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(WithASequence, GeneratorOfAFailedRun, testing::Bool());
+
+TEST_P(GeneratorOfAFailedRun, IsToldOnceByItsDescriptor) {
   int way[2];
   ASSERT_EQ(pipe(way), 0);
   const pid_t other = fork();
@@ -49,6 +52,7 @@ TEST(GeneratorOfAFailedRun, IsToldWithoutASequence) {
   const uint64_t ended = add(generator, {1, 2, 3}, three);
   weft_token token = sized<weft_token>();
   while (poll(generator, token)) EXPECT_EQ(token.sequence, ended);
+  if (GetParam()) add(generator, {4, 5}, three);
 
   kill(other, SIGKILL);
   int died = 0;
@@ -61,6 +65,7 @@ TEST(GeneratorOfAFailedRun, IsToldWithoutASequence) {
     status = weft_generator_poll(generator.get(), &token, 0, &err);
   }
   EXPECT_EQ(status, WEFT_EPEER) << err.text;
+  EXPECT_EQ(token.sequence, 0u);
   EXPECT_EQ(::poll(&ready, 1, 0), 0) << "an event loop would spin";
   weft_failure failure = sized<weft_failure>();
   EXPECT_EQ(weft_run_failure(run.get(), &failure), 1);

@@ -44,7 +44,7 @@ TEST(Elementwise, AddsZero) {
 }
 
 // In one float32 sum of so many equal numbers, all roundings would have the same direction.
-TEST(RowSums, OfManyEqualNumbersAreExact) {
+TEST(RowSums, OfManyEqualNumbersRoundInPartsOnly) {
   test::for_each_target([](int64_t) {
     for (const int64_t n : {1, 4096, 4097, 1'000'003}) {
       const std::vector<float> x(static_cast<size_t>(2 * n), 0.1f);

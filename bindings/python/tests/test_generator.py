@@ -121,7 +121,7 @@ class Failures(WithGenerator):
             choice.logits[3] = np.nan
 
         sequence = self.generator.add([1], nan)
-        with self.assertRaisesRegex(weft.DataError, f"a logit of sequence {sequence} is not finite: choose") as caught:
+        with self.assertRaisesRegex(weft.DataError, f"sequence {sequence}: choose left no token") as caught:
             self.generator.poll(60)
         self.assertEqual(caught.exception.sequence, sequence)
 
