@@ -4,6 +4,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 
 
@@ -22,11 +23,13 @@ def start(program):
 
 
 def main():
-    with subprocess.Popen([sys.executable, __file__, "start", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        rank = os.pidfd_open(int(parent.stdout.readline()))
-        parent.stdin.close()
-    if not select.select([rank], [], [], 20)[0]:
-        sys.exit("the rank still waits")
+    with tempfile.TemporaryDirectory() as sockets:   # the rank ends at once and leaves its own there
+        with subprocess.Popen([sys.executable, __file__, "start", sys.argv[1]], env={**os.environ, "TMPDIR": sockets}, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True) as parent:
+            rank = os.pidfd_open(int(parent.stdout.readline()))
+            parent.stdin.close()
+        if not select.select([rank], [], [], 20)[0]:
+            sys.exit("the rank still waits")
 
 
 if sys.argv[1] == "start":

@@ -1,8 +1,12 @@
 """What the tests of the binding share."""
 import os
 import pathlib
+import random
+import signal
 import subprocess
 import sys
+import threading
+import time
 import unittest
 
 import numpy as np
@@ -29,6 +33,17 @@ def small_model(width=16):
 
 def small_plan(**options):
     return small_model().plan(**{"ranks": 2, "micro_batches": 4, "micro_batch_size": 16, "optimizer": weft.AdamW(0.02), **options})
+
+
+def interrupt_when(armed, times):
+    """A thread that sends SIGINT to this process so often, each time soon after `armed` is set."""
+    def send():
+        for _ in range(times):
+            armed.wait()
+            time.sleep(random.random() * 0.002)
+            armed.clear()
+            os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=send).start()
 
 
 def python(code, *arguments, **options):

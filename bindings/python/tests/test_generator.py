@@ -184,19 +184,14 @@ class Interrupt(ProcessTest):
     def test_no_interrupt_is_lost(self):
         for threads in (0, 1):
             self.passes(f"""
-import os, random, signal, sys, threading, time, weft
+import os, sys, threading, weft
+from support import interrupt_when
 from test_generator import decoder_run, only_even
 def lost(interrupt):
     print(interrupt.exc_value, file=sys.stderr, flush=True)
     os._exit(1)
 sys.unraisablehook, armed, count = lost, threading.Event(), 0
-def send():
-    for _ in range(200):
-        armed.wait()
-        time.sleep(random.random() * 0.002)
-        armed.clear()
-        os.kill(os.getpid(), signal.SIGINT)
-threading.Thread(target=send).start()
+interrupt_when(armed, 200)
 with decoder_run({threads}) as run, weft.Generator(run) as generator:
     while count < 200:
         try:

@@ -87,18 +87,12 @@ assert run.pending == 0
     def test_interrupts_at_any_moment_lose_no_step(self):
         for plan, threads in (("small_plan()", 0), ("small_plan()", 1), ("plan_with(Square())", 0)):
             self.passes(f"""
-import os, random, signal, sys, threading, time
-from support import sine, small_plan
+import threading
+from support import interrupt_when, sine, small_plan
 from test_ops import Square, plan_with
 run = {plan}.run(threads={threads})
 loss, armed, count = run.evaluate(*sine()), threading.Event(), 0
-def send():
-    for _ in range(200):
-        armed.wait()
-        time.sleep(random.random() * 0.002)
-        armed.clear()
-        os.kill(os.getpid(), signal.SIGINT)
-threading.Thread(target=send).start()
+interrupt_when(armed, 200)
 while count < 200:
     try:
         armed.set()
