@@ -72,7 +72,7 @@ enum weft_status_code {
   WEFT_ENOMEM = -2,     /**< memory cannot be allocated */
   WEFT_ESTATE = -3,     /**< the call is valid, but not at this time */
   WEFT_EAGAIN = -4,     /**< a bounded queue is full */
-  WEFT_ECANCELED = -5,  /**< weft_mesh_cancel, the free of a run or a rank that left ended the call or the run */
+  WEFT_ECANCELED = -5,  /**< weft_mesh_cancel, freeing a run, or a rank that left has ended the call or the run */
   WEFT_ETIMEDOUT = -6,  /**< a deadline has passed */
   WEFT_EPEER = -7,      /**< another rank is lost, or was refused */
   WEFT_EPROTO = -8,     /**< a peer violated the protocol */

@@ -23,7 +23,7 @@ def start(program):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as sockets:   # the rank ends at once and leaves its own there
+    with tempfile.TemporaryDirectory() as sockets:   # the rank leaves its socket there
         with subprocess.Popen([sys.executable, __file__, "start", sys.argv[1]], env={**os.environ, "TMPDIR": sockets}, stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True) as parent:
             rank = os.pidfd_open(int(parent.stdout.readline()))

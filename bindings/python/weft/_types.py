@@ -16,7 +16,7 @@ class StatusCode(enum.IntEnum):
     ENOMEM = -2  # memory cannot be allocated
     ESTATE = -3  # the call is valid, but not at this time
     EAGAIN = -4  # a bounded queue is full
-    ECANCELED = -5  # weft_mesh_cancel, the free of a run or a rank that left ended the call or the run
+    ECANCELED = -5  # weft_mesh_cancel, freeing a run, or a rank that left has ended the call or the run
     ETIMEDOUT = -6  # a deadline has passed
     EPEER = -7  # another rank is lost, or was refused
     EPROTO = -8  # a peer violated the protocol

@@ -26,7 +26,7 @@ pub const WEFT_ENOMEM: i32 = -2;
 pub const WEFT_ESTATE: i32 = -3;
 /// a bounded queue is full
 pub const WEFT_EAGAIN: i32 = -4;
-/// weft_mesh_cancel, the free of a run or a rank that left ended the call or the run
+/// weft_mesh_cancel, freeing a run, or a rank that left has ended the call or the run
 pub const WEFT_ECANCELED: i32 = -5;
 /// a deadline has passed
 pub const WEFT_ETIMEDOUT: i32 = -6;
