@@ -208,16 +208,10 @@ func TestAFunctionIsFreedWithItsSequence(t *testing.T) {
 func TestAFunctionIsFreedWithAnUnreachableRun(t *testing.T) {
 	freed := make(chan bool)
 	func() {
-		model, _, err := weft.NewDecoder("gpt-nano:blocks=1,width=32,heads=2,context=20", weft.DecoderConfig{})
-		try(t, err)
-		plan, err := weft.NewPlan(model, weft.PlanConfig{MicroBatches: 1})
-		try(t, err)
-		run, err := weft.Start(background, plan, nil, weft.RunConfig{Threads: 1})
-		try(t, err)
 		kept := new([100]byte)
 		runtime.SetFinalizer(kept, func(*[100]byte) { close(freed) })
-		generator := newGenerator(t, run)
-		_, err = generator.Add([]int32{1}, weft.SequenceConfig{Choose: func(*weft.Choice) error { kept[0]++; return nil }})
+		generator := newGenerator(t, openRun(t))
+		_, err := generator.Add([]int32{1}, weft.SequenceConfig{Choose: func(*weft.Choice) error { kept[0]++; return nil }})
 		try(t, err)
 		_, _, err = generator.Poll(-1)
 		try(t, err)

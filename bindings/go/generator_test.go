@@ -202,17 +202,23 @@ func generate(generator *weft.Generator, polled chan bool) error {
 	}
 }
 
+// openRun starts a run of a decoder that no test closes.
+func openRun(t *testing.T) *weft.Run {
+	t.Helper()
+	model, _, err := weft.NewDecoder("gpt-nano:blocks=1,width=32,heads=2,context=20", weft.DecoderConfig{})
+	try(t, err)
+	plan, err := weft.NewPlan(model, weft.PlanConfig{MicroBatches: 1})
+	try(t, err)
+	run, err := weft.Start(background, plan, nil, weft.RunConfig{Threads: 1})
+	try(t, err)
+	return run
+}
+
 func TestUnreachableGeneratorsAreFreedWithTheirRuns(t *testing.T) {
 	before := descriptors(t)
 	func() {
 		for i := 0; i < 20; i++ {
-			model, _, err := weft.NewDecoder("gpt-nano:blocks=1,width=32,heads=2,context=20", weft.DecoderConfig{})
-			try(t, err)
-			plan, err := weft.NewPlan(model, weft.PlanConfig{MicroBatches: 1})
-			try(t, err)
-			run, err := weft.Start(background, plan, nil, weft.RunConfig{Threads: 1})
-			try(t, err)
-			generator, err := weft.NewGenerator(run)
+			generator, err := weft.NewGenerator(openRun(t))
 			try(t, err)
 			_, err = generator.Add([]int32{1}, weft.SequenceConfig{})
 			try(t, err)
