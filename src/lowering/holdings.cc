@@ -14,8 +14,8 @@ namespace {
 class Account {
  public:
   Account(const StageWork& work, const StageTraffic& traffic, const Model& model,
-          const StepGraph& graph, const Shapes& shapes)
-      : work_(work), traffic_(traffic), model_(model), graph_(graph), shapes_(shapes) {}
+          const StepGraph& graph, const GraphBytes& bytes)
+      : work_(work), traffic_(traffic), model_(model), graph_(graph), bytes_(bytes) {}
 
   StageHoldings run() {
     for (TensorId t : traffic_.arrivals) add_arrival(t);
@@ -27,9 +27,7 @@ class Account {
   }
 
  private:
-  int64_t bytes_of(TensorId t) const {
-    return align_up(static_cast<int64_t>(shapes_.desc(graph_, t, 0).bytes()));
-  }
+  int64_t bytes_of(TensorId t) const { return bytes_.tensors[static_cast<size_t>(t)]; }
 
   void add_arrival(TensorId t) {
     const StepTensor& tensor = graph_.tensors[static_cast<size_t>(t)];
@@ -95,7 +93,7 @@ class Account {
     for (const auto& [at, span] : spans)
       out_.temporaries[at] = packer.place(bytes_of(at.second), span.first, span.last);
     for (size_t c = 0; c < calls.size(); ++c) {
-      const int64_t need = shapes_.scratch(graph_, *calls[c]);
+      const int64_t need = bytes_.calls[static_cast<size_t>(calls[c] - graph_.calls.data())];
       if (need > 0) out_.call_scratch[{calls[c], phase}] = packer.place(need, c, c);
     }
     out_.scratch = std::max(out_.scratch, align_up(packer.size()));
@@ -105,7 +103,7 @@ class Account {
   const StageTraffic& traffic_;
   const Model& model_;
   const StepGraph& graph_;
-  const Shapes& shapes_;
+  const GraphBytes& bytes_;
   StageHoldings out_;
   std::map<std::pair<int32_t, int32_t>, size_t> kept_;  // first and last phase: which of the list
 };
@@ -253,9 +251,17 @@ int64_t Shapes::scratch(const StepGraph& graph, const StepCall& call) const {
   return bytes_of_part(graph, call);
 }
 
+GraphBytes Shapes::bytes(const StepGraph& graph) const {
+  GraphBytes out;
+  for (TensorId t = 0; t < static_cast<TensorId>(graph.tensors.size()); ++t)
+    out.tensors.push_back(padded_bytes(desc(graph, t, 0)));
+  for (const StepCall& call : graph.calls) out.calls.push_back(scratch(graph, call));
+  return out;
+}
+
 StageHoldings holdings_of(const StageWork& work, const StageTraffic& traffic, const Model& model,
-                          const StepGraph& graph, const Shapes& shapes) {
-  return Account(work, traffic, model, graph, shapes).run();
+                          const StepGraph& graph, const GraphBytes& bytes) {
+  return Account(work, traffic, model, graph, bytes).run();
 }
 
 namespace {

@@ -14,6 +14,11 @@
 
 namespace weft {
 
+// Of the tensors of a graph, as they are stored, and what its calls need while they run; aligned.
+struct GraphBytes {
+  std::vector<int64_t> tensors, calls;
+};
+
 // The inferred shapes of every node for a full and for the short micro-batch.
 class Shapes {
  public:
@@ -24,9 +29,7 @@ class Shapes {
   }
   // As the tensor is stored.
   Desc desc(const StepGraph& graph, TensorId t, size_t variant) const;
-  // The memory that a call needs while it runs: that of its op, a packed weight that is not kept,
-  // and copies of operands; by blocks of rows, so much for each part.
-  int64_t scratch(const StepGraph& graph, const StepCall& call) const;
+  GraphBytes bytes(const StepGraph& graph) const;
   RowBlocks row_blocks(const StepGraph& graph, const StepCall& call) const;
   // These parts, aligned.
   int64_t op_scratch(const StepCall& call) const;
@@ -48,6 +51,9 @@ class Shapes {
   int64_t rows_of(const StepCall& call) const;
   int64_t rows_of_block(const StepGraph& graph, const StepCall& call) const;
   int64_t bytes_of_part(const StepGraph& graph, const StepCall& call) const;
+  // The memory that a call needs while it runs: that of its op, a packed weight that is not kept,
+  // and copies of operands; by blocks of rows, so much for each part.
+  int64_t scratch(const StepGraph& graph, const StepCall& call) const;
 
   const Model* model_ = nullptr;
   DType values_ = DType::f32;
@@ -112,7 +118,7 @@ struct StageTraffic {
 };
 
 StageHoldings holdings_of(const StageWork& work, const StageTraffic& traffic, const Model& model,
-                          const StepGraph& graph, const Shapes& shapes);
+                          const StepGraph& graph, const GraphBytes& bytes);
 
 // The number of slots of a holding of this stage of the pipeline, as its readers. Tensors that
 // arrive have `slack` more, so that the next message can arrive while the rank computes. Every

@@ -14,10 +14,10 @@ namespace {
 
 class RankLayout {
  public:
-  RankLayout(const Plan& plan, const Shapes& shapes, const StageTimes& times, ModePlan& mode,
+  RankLayout(const Plan& plan, const GraphBytes& bytes, const StageTimes& times, ModePlan& mode,
              ModeLayout& layout, int32_t rank)
       : plan_(plan),
-        shapes_(shapes),
+        bytes_(bytes),
         times_(times),
         mode_(mode),
         layout_(layout),
@@ -36,7 +36,7 @@ class RankLayout {
     for (int32_t s : stages) {
       const auto stage = static_cast<size_t>(s);
       held.push_back(holdings_of(layout_.work[stage], crossings_.traffic[stage], *plan_.model,
-                                 mode_.graph, shapes_));
+                                 mode_.graph, bytes_));
     }
     for (const bool made : {false, true})
       for (size_t i = 0; i < stages.size(); ++i)
@@ -158,7 +158,7 @@ class RankLayout {
   }
 
   const Plan& plan_;
-  const Shapes& shapes_;
+  const GraphBytes& bytes_;
   const StageTimes& times_;
   ModePlan& mode_;
   ModeLayout& layout_;
@@ -219,8 +219,9 @@ ModeLayout lay_out(const Plan& plan, const Shapes& shapes, const StageTimes& tim
   out.crossings = Crossings(plan, mode, out.work);
   out.places.resize(out.crossings.edges_into.size());
   mode.ranks.assign(static_cast<size_t>(plan.config.ranks), {});
+  const GraphBytes bytes = shapes.bytes(mode.graph);
   for (int32_t r = 0; r < plan.config.ranks; ++r)
-    RankLayout(plan, shapes, times, mode, out, r).run();
+    RankLayout(plan, bytes, times, mode, out, r).run();
   return out;
 }
 

@@ -12,10 +12,11 @@ namespace weft {
 
 RunTerms::RunTerms(const Model& model, std::shared_ptr<const Model> pieces,
                    const PlanConfig& config, const OpNodes& ops, const Schedule& train)
-    : pieces_(std::move(pieces)), config_(config), shapes_(*pieces_, config, train) {
+    : pieces_(std::move(pieces)), config_(config) {
   index_nodes(model, ops);
+  const Shapes shapes(*pieces_, config, train);
   for (Mode mode : kEveryMode)
-    if (makes(model, config, mode)) add_mode(mode);
+    if (makes(model, config, mode)) add_mode(mode, shapes);
 }
 
 // Inputs belong to the stage of their first use.
@@ -56,7 +57,7 @@ void RunTerms::index_nodes(const Model& whole, const OpNodes& ops) {
     }
 }
 
-void RunTerms::add_mode(Mode mode) {
+void RunTerms::add_mode(Mode mode, const Shapes& shapes) {
   ModeGraph info;
   info.graph = build_step_graph(*pieces_, mode, std::vector<int32_t>(pieces_->nodes().size(), 0),
                                 config_.graph_options(mode));
@@ -64,10 +65,7 @@ void RunTerms::add_mode(Mode mode) {
   for (size_t c = 0; c < info.graph.calls.size(); ++c)
     each_read(info.graph.calls[c],
               [&](TensorId t) { info.readers[static_cast<size_t>(t)].push_back(c); });
-  for (const StepCall& call : info.graph.calls)
-    info.scratch.push_back(shapes_.scratch(info.graph, call));
-  for (TensorId t = 0; t < static_cast<TensorId>(info.graph.tensors.size()); ++t)
-    info.bytes.push_back(padded_bytes(shapes_.desc(info.graph, t, 0)));
+  info.bytes = shapes.bytes(info.graph);
   info.sink.resize(info.graph.tensors.size());
   for (const TensorId t : info.graph.sinks) info.sink[static_cast<size_t>(t)] = true;
   index_calls(info);
@@ -78,7 +76,7 @@ std::vector<int64_t> RunTerms::sinks(Mode mode) const {
   std::vector<int64_t> out;
   for (const ModeGraph& of : modes_)
     for (TensorId t : of.graph.sinks)
-      if (of.graph.mode == mode) out.push_back(of.bytes[static_cast<size_t>(t)]);
+      if (of.graph.mode == mode) out.push_back(of.bytes.tensors[static_cast<size_t>(t)]);
   return out;
 }
 
@@ -288,7 +286,7 @@ Digest RunTerms::pattern_of(const ModeGraph& mode, const StageForm& form, const 
   }
   for (const StepCall* call : calls) {
     key.push_back(-1 - static_cast<int64_t>(call->kind));
-    key.push_back(mode.scratch[static_cast<size_t>(call - mode.graph.calls.data())]);
+    key.push_back(mode.bytes.calls[static_cast<size_t>(call - mode.graph.calls.data())]);
     each_tensor(*call, [&](TensorId t, bool written) {
       key.push_back(2 * int64_t{number_of(tensors, t)} + (written ? 1 : 0));
     });
@@ -300,8 +298,9 @@ Digest RunTerms::pattern_of(const ModeGraph& mode, const StageForm& form, const 
                            std::any_of(readers.begin(), readers.end(), [&](size_t c) {
                              return segment_of(cut, mode.graph.calls[c].where) != 0;
                            });
-    key.insert(key.end(), {mode.bytes[static_cast<size_t>(t)], static_cast<int64_t>(tensor.role),
-                           static_cast<int64_t>(is_fed(tensor)), static_cast<int64_t>(is_shared)});
+    key.insert(key.end(),
+               {mode.bytes.tensors[static_cast<size_t>(t)], static_cast<int64_t>(tensor.role),
+                static_cast<int64_t>(is_fed(tensor)), static_cast<int64_t>(is_shared)});
   }
   return hash_bytes(key.data(), key.size() * sizeof key.front());
 }
@@ -344,7 +343,7 @@ void RunTerms::lower(Run& run, const ModeGraph& mode, const StageForm& form, con
   for (const auto& [i, work] : works) {
     Borders borders = borders_of(mode, works, i, cut);
     Share& share = run.shares[static_cast<size_t>(segment_at(cut, i).tensor_rank)];
-    const StageHoldings held = holdings_of(work, borders.traffic, *pieces_, mode.graph, shapes_);
+    const StageHoldings held = holdings_of(work, borders.traffic, *pieces_, mode.graph, mode.bytes);
     share.scratch[m] = std::max(share.scratch[m], held.scratch);
     for (const Holding& h : held.list) {
       Term term{h.kind, h.first, h.last, h.bytes};

@@ -128,8 +128,7 @@ class RunTerms {
     // Per node of OpNodes: the calls of its nodes other than folds; and the folds that can run
     // there, or that read or make what runs there reads or makes.
     std::vector<std::vector<size_t>> calls, folds;
-    std::vector<int64_t> scratch;        // per call
-    std::vector<int64_t> bytes;          // per tensor
+    GraphBytes bytes;
     std::vector<bool> sink;              // per tensor
     std::map<Digest, AlikeTerms> alike;  // of the calls of a run
   };
@@ -142,7 +141,7 @@ class RunTerms {
   };
 
   void index_nodes(const Model& whole, const OpNodes& ops);
-  void add_mode(Mode mode);
+  void add_mode(Mode mode, const Shapes& shapes);
   void index_calls(ModeGraph& mode) const;
   // The distances of the stages that exchange tensors with the run; empty: all are adjacent.
   std::vector<int32_t> surroundings(const RunOfNodes& at, const std::vector<size_t>& first) const;
@@ -172,7 +171,6 @@ class RunTerms {
 
   std::shared_ptr<const Model> pieces_;
   PlanConfig config_;
-  Shapes shapes_;
   std::vector<size_t> index_;
   std::vector<std::vector<size_t>> near_;  // per node of OpNodes: those with a common tensor
   std::vector<std::vector<ParamId>> params_;

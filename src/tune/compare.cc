@@ -37,16 +37,15 @@ std::vector<Choice> choices_of(const ScheduleKind& kind, const PlanConfig& confi
   return out;
 }
 
-Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, const Cluster* cluster,
-               Candidate& out) {
+Status measure(Planner& planner, PlanConfig config, const Cluster* cluster, Candidate& out) {
   const int64_t limit = config.memory_limit;
-  auto plan = make_plan(model, config);
+  auto plan = planner.plan(config);
   // If only the size prevents it, the table shows by how much.
   if (!plan.ok() && (limit > 0 || !config.machines.memory.empty())) {
     config.memory_limit = 0;
     config.machines.memory.clear();
     if (config.recompute == "auto") config.recompute = "stage";
-    if (auto larger = make_plan(model, config); larger.ok()) plan = std::move(larger);
+    if (auto larger = planner.plan(config); larger.ok()) plan = std::move(larger);
   }
   if (!plan.ok()) return plan.status();
   out.chunks = plan.value()->pipeline_stages() * plan.value()->config.shard_ranks /
@@ -119,6 +118,7 @@ Result<Comparison> compare_on(const std::shared_ptr<const Model>& model, const P
     return Status(Code::invalid,
                   "with schedule_text there is only one schedule, and nothing to compare");
   Comparison out;
+  Planner planner(model);
   for (const ScheduleKind& kind : all_schedules()) {
     const bool asked = config.schedule == kind.name;
     // An asynchronous schedule has another result, and one with forwards only does not train.
@@ -137,7 +137,7 @@ Result<Comparison> compare_on(const std::shared_ptr<const Model>& model, const P
       tried.schedule = next.schedule;
       tried.warm_up = std::max(choice.warm_up, 1);  // as without a selection
       if (choice.group > 0) tried.group = choice.group;
-      next.refused = measure(model, std::move(tried), cluster, next);
+      next.refused = measure(planner, std::move(tried), cluster, next);
       if (next.refused.code() == Code::user)
         return next.refused;  // a callback that fails is not caused by the schedule
       out.candidates.push_back(std::move(next));

@@ -88,16 +88,23 @@ Made plan_of(const std::shared_ptr<const Model>& model, const PlanConfig& config
 
 }  // namespace
 
-Result<std::shared_ptr<const Plan>> make_plan(const std::shared_ptr<const Model>& whole,
-                                              PlanConfig config) {
-  WEFT_TRY(check_config(*whole, config).within("plan"));
-  WEFT_TRY_ASSIGN(
-      const auto grouped,
-      with_groups(whole, config.groups, makes(*whole, config, Mode::train)).within("plan"));
-  WEFT_TRY_ASSIGN(const auto model, with_f32_nodes(grouped, config).within("plan"));
-  drop_frozen(*model, config.times);
-  KnownRuns known;
-  return plan_of(model, config, known).within("plan");
+Status Planner::train_as(const PlanConfig& config) {
+  if (model_) return {};
+  WEFT_TRY_ASSIGN(const auto grouped,
+                  with_groups(whole_, config.groups, makes(*whole_, config, Mode::train)));
+  WEFT_TRY_ASSIGN(model_, with_f32_nodes(grouped, config));
+  return {};
+}
+
+Made Planner::plan(PlanConfig config) {
+  WEFT_TRY(check_config(*whole_, config).within("plan"));
+  WEFT_TRY(train_as(config).within("plan"));
+  drop_frozen(*model_, config.times);
+  return plan_of(model_, config, known_).within("plan");
+}
+
+Made make_plan(const std::shared_ptr<const Model>& model, PlanConfig config) {
+  return Planner(model).plan(std::move(config));
 }
 
 }  // namespace weft

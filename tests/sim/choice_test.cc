@@ -313,6 +313,34 @@ TEST(Compare, OneThatIsNotKnownIsRefusedWithThoseThatAre) {
       << compared.status().text();
 }
 
+// What is known of the runs of one plan serves the next.
+TEST(Compare, PlansOneAfterAnotherAsEachAlone) {
+  const auto model =
+      make_preset("gpt-nano:blocks=2,width=32,heads=2,vocabulary=64", {.seq_len = 16}).take().model;
+  int made = 0;
+  for (const MeshSizes mesh : {MeshSizes{1, 2, 2}, MeshSizes{2, 2, 1}}) {
+    PlanConfig config;
+    config.ranks = 4;
+    config.micro_batches = 8;
+    config.precision = "bf16";  // its scratch memory differs between the orders
+    config.gradient_groups = config.tensor = 0;
+    config = with_mesh(config, mesh);
+    Planner planner(model);
+    for (const ScheduleKind& kind : all_schedules())
+      for (const int64_t limit : {0, 600000, 400000}) {
+        SCOPED_TRACE(cat(mesh.text(), " ", kind.name, " ", limit));
+        config.schedule = kind.name;
+        config.memory_limit = limit;
+        const auto found = planner.plan(config), expected = make_plan(model, config);
+        EXPECT_EQ(found.status().text(), expected.status().text());
+        if (!found.ok() || !expected.ok()) continue;
+        ++made;
+        EXPECT_EQ(found.value()->hash, expected.value()->hash);
+      }
+  }
+  EXPECT_GT(made, 30);
+}
+
 TEST(Compare, RefusesAClusterOfAnotherSize) {
   const auto model = test::chain_model(4);
   Cluster cluster;
