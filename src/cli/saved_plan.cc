@@ -30,6 +30,7 @@ class PlanFileReader {
       fail(std::to_string(o.ranks) + " ranks are not a multiple of 'data' times 'shard_ranks', " +
            std::to_string(pipelines));
     o.mesh.clear();  // of a checkpoint
+    o.cluster.clear();
     if (pipelines > 1)
       o.mesh = "data=" + std::to_string(data) + ",stage=" + std::to_string(o.ranks / pipelines) +
                ",tensor=" + std::to_string(shared);
@@ -104,6 +105,7 @@ class PlanFileReader {
   }
   // Absent if the plan has none.
   void groups(std::string& to) {
+    to.clear();
     std::vector<ParameterGroup> all;
     if (!has(plan_, "groups")) return;
     if (!plan_["groups"].is_array()) fail("the key 'groups' is no list");

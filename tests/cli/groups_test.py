@@ -74,6 +74,17 @@ class Groups(Case):
         for option in (BELOW, ["--param-group", "h.0.*:frozen"]):
             self.fails(2, f"{option[0]} cannot be combined with --plan", "train", UNTIED, *planned, *option)
 
+    def test_a_plan_file_without_groups_replaces_those_of_a_checkpoint(self):
+        run("plan", UNTIED, *CUT, "--micro-batches", 4, "--micro-batch-size", 2, "--seed", 1, "--save", self.path("plan"))
+        digests = []
+        for stops in ((4,), (2, 4)):
+            out = self.path(f"out{len(stops)}")
+            self.train(UNTIED, "--steps", 1, *TINY_STEP, "--param-group", "*:rate=0.5", "--checkpoint", out)
+            for i, steps in enumerate(stops):
+                done = self.train("--resume", out, "--steps", steps, "--in-process", *(["--plan", self.path("plan")] if i == 0 else []))[1]
+            digests.append(done["digest"])
+        self.assertEqual(digests[0], digests[1])
+
     def test_faults_are_named(self):
         self.fails(3, "pattern 'encoder.*' of a parameter group matches none of the", "plan", UNTIED, "--freeze", "encoder.*")
         self.fails(3, "freeze all parameters", "train", UNTIED, *TINY_STEP, "--freeze", "*", "-q")
