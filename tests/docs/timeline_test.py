@@ -43,6 +43,33 @@ class Timeline(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("nothing of step 7", done.stderr)
 
+    def blocks_of(self, *arguments):
+        done = draw(*arguments)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return len([rect for rect in xml.fromstring(done.stdout).iter("{http://www.w3.org/2000/svg}rect") if len(rect)])
+
+    def test_an_incomplete_last_step_is_not_drawn(self):
+        trace = json.loads(self.traces["gpipe"].read_text())
+        blocks = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        first = blocks[0]["args"]["step"]
+        for event in blocks[:-1]:
+            trace["traceEvents"].append({**event, "args": {**event["args"], "step": first + 1}})
+        self.traces["gpipe"].write_text(json.dumps(trace))
+        self.assertEqual(self.blocks_of(self.traces["gpipe"]), len(blocks))
+        self.assertEqual(self.blocks_of("--step", first + 1, self.traces["gpipe"]), len(blocks) - 1)
+
+    def test_a_step_without_a_backward_pass_is_drawn_if_none_trains(self):
+        path = self.traces["gpipe"]
+        trace = json.loads(path.read_text())
+        forward = [event for event in trace["traceEvents"] if event["ph"] == "X" and event["cat"] == "F"]
+        trace["traceEvents"] = [{**event, "args": {**event["args"], "mode": "forward"}} for event in forward]
+        path.write_text(json.dumps(trace))
+        self.assertEqual(self.blocks_of(path), len(forward))
+        path.write_text('{"traceEvents": []}')
+        done = draw(path)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nothing of a step", done.stderr)
+
     def test_what_is_no_trace_is_refused(self):
         done = draw(__file__)
         self.assertEqual(done.returncode, 1)

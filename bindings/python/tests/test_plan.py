@@ -114,6 +114,8 @@ class Pictures(unittest.TestCase):
         names = sorted(rect[0].text.split(",")[0] for rect in picture.iter(SVG + "rect") if len(rect))
         self.assertEqual(names, sorted(e["name"] for e in prediction.trace()["traceEvents"] if e["ph"] == "X"))
         self.assertIn("per step", repr(prediction))
+        inference = small_plan(step_kinds=weft.StepKinds.FORWARD).predict()
+        self.assertIn("<svg", inference._repr_svg_())
 
 
 class Progress(unittest.TestCase):

@@ -1,5 +1,6 @@
 """Draws traces of steps as pictures. It needs no library, because tools/timeline uses it too."""
 import html
+from collections import Counter
 from typing import Any, Dict, List, Optional, Tuple
 
 Block = Tuple[float, float, str, str]   # begin, end, category, name
@@ -15,10 +16,13 @@ NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gr
 
 
 def rows_of(trace: Dict[str, Any], step: Optional[int] = None, actions_only: bool = False) -> Rows:
-    """{rank: blocks} of one training step, in seconds from its first action. Default of `step`: the last one in the trace."""
-    blocks = [event for event in trace["traceEvents"] if event.get("ph") == "X" and event.get("args", {}).get("mode") == "train"]
+    """{rank: blocks} of one step, in seconds from its first action: of a training step, unless the trace has none. Default of `step`: the last of
+    those with the most blocks, because the last step of a trace may be incomplete."""
+    blocks = [event for event in trace["traceEvents"] if event.get("ph") == "X" and "mode" in event.get("args", {})]
+    blocks = [event for event in blocks if event["args"]["mode"] == "train"] or blocks
     if step is None:
-        step = max((event["args"]["step"] for event in blocks), default=0)
+        counts = Counter(event["args"]["step"] for event in blocks)
+        step = max(counts, key=lambda number: (counts[number], number), default=0)
     rows: Rows = {}
     for event in blocks:
         if event["args"]["step"] != step:
@@ -80,6 +84,9 @@ def legend(panels: List[Tuple[str, Rows]], top: int) -> str:
 
 def draw(panels: List[Tuple[str, Rows]]) -> str:
     """Panels, each with a title, one above the other on the same time scale, as SVG."""
+    for title, rows in panels:
+        if not rows:
+            raise ValueError(f"the trace '{title}' has no step")
     longest = max(b[1] for _, rows in panels for row in rows.values() for b in row)
     scale, top, body = (WIDTH - LABEL - 8) / longest, 4, ""
     for title, rows in panels:
