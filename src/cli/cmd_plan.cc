@@ -117,7 +117,7 @@ Action add_plan(Parser& parser) {
   add_model_options(*settings, o->model);
   parser.add("--packed", o->model.packed, "Plan for samples in NAME.jsonl, which share windows");
   add_plan_options(*settings, o->plan);
-  add_cluster_option(parser, o->plan);
+  add_cluster_option(*settings, o->plan);
   add_optimizer_options(*settings, o->optimizer);
   settings
       ->add("--steps", o->steps, "Number of steps over which --lr-schedule cosine or linear falls")

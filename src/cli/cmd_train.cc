@@ -45,16 +45,14 @@ void complete_model(TrainOptions& options) {
   options.model.packed = options.data.has_json();
 }
 
-// A profile affects only the speed, so a run can continue without it.
-void forget_missing_profile(const StoredOptions& settings, std::string& profile) {
+// A profile or a cluster affects only where and how fast a run computes, so it can continue without
+// it.
+void forget_missing(const StoredOptions& settings, const std::string& name, std::string& path) {
   std::error_code ignored;
-  if (profile.empty() || settings.given("profile") || std::filesystem::exists(profile, ignored))
-    return;
-  complain(
-      "train",
-      "'" + profile +
-          "', the --profile of the checkpoint, does not exist here; the run continues without it");
-  profile.clear();
+  if (path.empty() || settings.given(name) || std::filesystem::exists(path, ignored)) return;
+  complain("train", "'" + path + "', the --" + name +
+                        " of the checkpoint, does not exist here; the run continues without it");
+  path.clear();
 }
 
 // The user did not name the file, and its path may be relative to the directory of another run.
@@ -103,7 +101,8 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
     options.data.tokenizer = kept;
   CLI_TRY(settle_mesh(settings, options.plan));
   forget_options(settings, stored, options.plan);
-  forget_missing_profile(settings, options.plan.profile);
+  forget_missing(settings, "profile", options.plan.profile);
+  forget_missing(settings, "cluster", options.plan.cluster);
   CLI_TRY(check_stored_file(settings, "data", options.data.file));
   CLI_TRY(check_stored_file(settings, "eval", options.data.eval));
   // The data may be of another kind than that of the checkpoint.
@@ -128,8 +127,13 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   }
   // New checkpoints go to the directory that --resume names, but not into the directory of a single
   // checkpoint.
-  if (options.checkpoint.empty() && !is_the_same(options.resume, info.path))
+  if (!options.checkpoint.empty()) return {};
+  if (!is_the_same(options.resume, info.path))
     options.checkpoint = options.resume;
+  else if (!options.quiet)
+    complain("train",
+             "--resume names a single checkpoint, so that nothing is saved without "
+             "--checkpoint DIR");
   return {};
 }
 
@@ -270,7 +274,7 @@ void add_data_options(StoredOptions& settings, TrainOptions& o) {
 
 void add_rank_options(Parser& parser, StoredOptions& settings, TrainOptions& o) {
   add_plan_options(settings, o.plan);
-  add_cluster_option(parser, o.plan);
+  add_cluster_option(settings, o.plan);
   parser.add("--plan", o.plan.plan_file, "Use the plan that 'weft plan --save' wrote").type("FILE");
   settings.section("Processes and machines");
   settings

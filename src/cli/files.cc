@@ -100,11 +100,25 @@ Outcome check_apart(const NamedFile& output, const NamedFile& other) {
           ""};
 }
 
+constexpr std::string_view kLogBegin = "{\"event\":";  // of each line
+
+// A file that exists is replaced only if it is empty or a log.
+Outcome check_is_log(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return {};
+  std::string begin(kLogBegin.size(), '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  if (kLogBegin.starts_with(begin.substr(0, static_cast<size_t>(file.gcount())))) return {};
+  return {kBadInput,
+          path + ": is not a log: it does not begin with '" + std::string(kLogBegin) + "'",
+          "name another file"};
+}
+
 // A process that was killed, or a full disk, can leave a part of a line. What is not of a log
 // stays.
 Outcome drop_incomplete_line(const std::string& path) {
-  constexpr std::string_view kBegin = "{\"event\":";  // of each line
-  constexpr std::streamoff kMost = 1 << 20;           // bytes of a line
+  constexpr std::streamoff kMost = 1 << 20;  // bytes of a line
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return {};
   errno = 0;
@@ -117,10 +131,10 @@ Outcome drop_incomplete_line(const std::string& path) {
     return {kFailed, path + ": cannot read", ""};
   const std::string line = tail.substr(tail.rfind('\n') + 1);  // all, if no line ends
   if (line.empty()) return {};
-  if (!line.starts_with(kBegin.substr(0, line.size())))
+  if (!line.starts_with(kLogBegin.substr(0, line.size())))
     return {kBadInput,
             path + ": is not a log: its last line has no end, and does not begin with '" +
-                std::string(kBegin) + "'",
+                std::string(kLogBegin) + "'",
             "name another file"};
   std::filesystem::resize_file(path, static_cast<uintmax_t>(size) - line.size(), error);
   return error ? cannot_write(path, error.value()) : Outcome();
@@ -249,7 +263,7 @@ Outcome write_file(const std::string& path, const std::string& text) {
 Outcome JsonLog::open(const std::string& path, bool append) {
   path_ = path;
   CLI_TRY(check_file(path));
-  if (append) CLI_TRY(drop_incomplete_line(path));
+  CLI_TRY(append ? drop_incomplete_line(path) : check_is_log(path));
   return open_file(path, append ? std::ios::app : std::ios::trunc, file_);
 }
 

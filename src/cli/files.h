@@ -49,8 +49,8 @@ Outcome write_file(const std::string& path, const std::string& text);
 // A JSON object per line, each of which is complete when the next one is computed.
 class JsonLog {
  public:
-  // To append: removes an incomplete last line, and refuses a file in which that line is not of a
-  // log.
+  // Replaces only a log. To append: removes an incomplete last line, and refuses a file in which
+  // that line is not of a log.
   Outcome open(const std::string& path, bool append);
   void add(const JsonObject& object);
   Outcome failure() const;  // of the lines so far

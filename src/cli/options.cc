@@ -217,8 +217,8 @@ void add_plan_options(StoredOptions& settings, PlanOptions& options) {
       .not_negative();
 }
 
-void add_cluster_option(Parser& parser, PlanOptions& options) {
-  parser
+void add_cluster_option(StoredOptions& settings, PlanOptions& options) {
+  settings
       .add("--cluster", options.cluster,
            "Plan for the machines and links that this file describes, not for this machine")
       .type("FILE");
@@ -267,6 +267,8 @@ void forget_options(const StoredOptions& settings, const std::string& stored, Pl
   const PlanOptions defaults;
   const bool other_ranks = given("ranks") || given("mesh");
   if (other_ranks && !given("speeds")) plan.speeds.clear();
+  const bool other_links = given("speeds") || given("link-latency") || given("link-bandwidth");
+  if ((other_ranks || other_links) && !given("cluster")) plan.cluster.clear();
   if (given("schedule") && !given("schedule-file")) plan.schedule_file.clear();
   if (!given("f32-nodes") && plan.precision != "bf16") plan.f32_nodes.clear();
   const bool another = given("schedule") || given("schedule-file");

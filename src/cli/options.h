@@ -53,7 +53,7 @@ weft_rule rule_named(const std::string& name);
 weft_rate_curve curve_named(const std::string& name);
 
 // For plan and train. A checkpoint does not store this option.
-void add_cluster_option(Parser& parser, PlanOptions& options);
+void add_cluster_option(StoredOptions& settings, PlanOptions& options);
 // For eval and generate.
 void add_precision_options(Parser& parser, std::string& precision, std::string& f32_nodes);
 // MODEL itself is added by each command.

@@ -256,10 +256,10 @@ Outcome Trainer::step() {
     losses += micro_batches;
     report.elapsed = seconds_since(begin_);
     report_->step(report);
-    CLI_TRY(report_->log_failure());
     CLI_TRY(check_finite(update));
   }
-  return {};
+  const Outcome logged = report_->log_failure();
+  return logged.ok() ? logged : save_before(logged);
 }
 
 // One bad batch is left out. After several in a row the weights are at fault, and further steps
@@ -365,7 +365,7 @@ Outcome Trainer::finish_saves() {
   return save_failure_;
 }
 
-// The data could not be read, but the weights are those of the last step.
+// The data cannot be read, or the log not written, but the weights are those of the last step.
 Outcome Trainer::save_before(Outcome failure) {
   if (steps_run_ == 0) return failure;
   Outcome saved = save();
@@ -465,7 +465,8 @@ Outcome Trainer::finish() {
     hint = "nothing was saved" + std::string(last_checkpoint_.empty() ? "" : " after ") +
            last_checkpoint_ + "; --checkpoint DIR saves checkpoints";
   else
-    hint = "continue with: weft train --resume " + shell_word(options_.checkpoint);
+    hint = "continue with: weft train --resume " + shell_word(options_.checkpoint) +
+           (options_.launch.external ? ", with --external and --listen as before" : "");
   return {128 + signal, text, hint};
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """weft train --checkpoint: which directories a run writes into, and that no other run loses its checkpoints."""
+import json
 import os
 import re
 import shutil
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import unittest
 
-from weft import Case, STEP_LINE, TINY, TINY_STEP, WEFT, run, until
+from weft import Case, STEP_LINE, TINY, TINY_STEP, WEFT, lines, run, until
 
 
 class OneRun(Case):
@@ -86,6 +87,34 @@ class OneRun(Case):
             shutil.move(os.path.join(base, "step-00000002"), self.path(name + "-elsewhere"))
             os.symlink(self.path(name + "-elsewhere"), os.path.join(base, "step-00000002"))
             self.train("--resume", self.path(resumed), "--checkpoint", base, "--steps", 3, "--in-process")
+
+    def test_a_single_checkpoint_is_continued_without_another(self):
+        base = self.base("one", 1)
+        done = run("train", "--resume", os.path.join(base, "step-00000001"), "--steps", 2, "--in-process")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("--resume names a single checkpoint, so that nothing is saved without --checkpoint DIR", done.stderr)
+        self.assertEqual(sorted(os.listdir(base)), ["latest", "step-00000001"])
+
+    def test_a_resumed_run_is_planned_for_the_same_cluster(self):
+        def memory(*args):
+            done = run("train", *args, "--in-process", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return lines(done.stdout)[0]["memory_by_rank"], done.stderr
+        cluster, out = self.path("cluster"), self.path("out")
+        with open(cluster, "w", encoding="utf-8") as file:
+            json.dump({"weft_cluster": 1, "machines": [{"name": "a", "speed": 8}, {"name": "b"}], "within": {"latency": 0, "bandwidth": 1e10},
+                       "between": {"latency": 0, "bandwidth": 1e10}}, file)
+        step = [a for a in TINY_STEP if a != "--in-process"]
+        planned, _ = memory(TINY, *step, "--cluster", cluster, "--steps", 1, "--checkpoint", out)
+        alike, _ = memory(TINY, *step, "--ranks", 2, "--steps", 1)
+        self.assertNotEqual(planned, alike)
+        self.assertEqual(memory("--resume", out, "--steps", 2)[0], planned)
+        os.rename(cluster, cluster + "2")
+        resumed, err = memory("--resume", out, "--steps", 3)
+        self.assertEqual(resumed, alike)
+        self.assertIn(f"'{cluster}', the --cluster of the checkpoint, does not exist here", err)
+        self.assertEqual(memory("--resume", out, "--steps", 4, "--cluster", cluster + "2")[0], planned)
+        self.assertEqual(len(memory("--resume", out, "--steps", 5, "--ranks", 3)[0]), 3)
 
     def test_a_resumed_run_does_not_go_back_before_a_later_checkpoint(self):
         directory = self.path("ck")

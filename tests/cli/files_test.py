@@ -342,6 +342,19 @@ class LostWork(Case):
             with open(log, encoding="utf-8") as file:
                 self.assertEqual(file.read(), text)
 
+    def test_a_log_replaces_only_a_log(self):
+        log, train = self.path("log"), ["train", TINY, *TINY_STEP, "--steps", 1, "-q", "--log"]
+        for text in ("my notes\n", '{"text": "a"}\n', '{"events":[]}'):
+            write_text(log, text)
+            self.fails(3, f"""weft: train: {log}: is not a log: it does not begin with '{{"event":'""", *train, log)
+            with open(log, encoding="utf-8") as file:
+                self.assertEqual(file.read(), text)
+        for text in ("", '{"event":"run"}\n{"event":"old"}\n', '{"ev'):
+            write_text(log, text)
+            self.assertEqual(run(*train, log).returncode, 0)
+            with open(log, encoding="utf-8") as file:
+                self.assertEqual([line["event"] for line in lines(file.read())], ["run", "step", "done"])
+
     def test_an_output_is_no_input(self):
         data = write_text(self.path("text"), "text " * 1000)
         for option in ("--trace", "--log"):

@@ -50,6 +50,8 @@ class Logs(Case):
     def test_a_log_that_cannot_be_written_is_an_error(self):
         self.fails(3, f"{self.path('none', 'log')}: cannot write into '{self.path('none')}': no such file", "train", TINY, *TINY_STEP, "--log", self.path("none", "log"))
         self.fails(1, "/dev/full: cannot write: no space left on device", "train", TINY, *TINY_STEP, "--log", "/dev/full", "-q")
+        self.fails(1, f"no space left on device; last checkpoint: {self.path('full', 'step-00000001')}", "train", TINY, *TINY_STEP, "--log", "/dev/full",
+                   "--checkpoint", self.path("full"), "-q")
         self.train(TINY, *TINY_STEP, "--steps", 1, "--checkpoint", self.path("ck"))
         self.fails(3, "is part of the checkpoints in", "train", TINY, *TINY_STEP, "--log", self.path("ck", "latest"), "-q")
 
