@@ -8,6 +8,7 @@
 #include "cli/files.h"
 #include "cli/json.h"
 #include "cli/launch.h"
+#include "cli/signals.h"
 #include "cli/train_data.h"
 
 namespace weft::cli {
@@ -47,6 +48,7 @@ class TrialRun {
 
   // Replaces the profile by that of the run.
   Outcome adjust(ProfilePtr& profile) {
+    watch_signals();
     Outcome outcome = train(profile);
     return ranks_.explain(std::move(outcome), run_.get());
   }
@@ -72,6 +74,7 @@ class TrialRun {
     const auto begin = Clock::now();
     const uint32_t least = kUncounted + std::max(options_.config.repeats, kFewest);
     for (uint32_t step = 0; step < least || Clock::now() - begin < kShortest; ++step) {
+      if (const int signal = stop_signal()) return {128 + signal, "stopped", ""};
       CLI_TRY(fill_samples(data.get(), plan_.seed, step, inputs));
       CLI_CALL(weft_run_step(run_.get(), batch.data(), static_cast<uint32_t>(batch.size()),
                              WEFT_TRAIN, nullptr, 0, nullptr, &err));
@@ -177,10 +180,10 @@ Action add_profile(Parser& parser) {
       .add("--ranks", o->ranks,
            "Also measure steps of so many ranks, which share this machine, and adjust the times")
       .type("P")
-      .range(1, 4096);
+      .range(1, kMostRanks);
   parser.add("--stages", o->stages, "Number of stages of the plan; mlp has at least as many layers")
       .type("P")
-      .range(1, 4096);
+      .range(1, kMostRanks);
   parser.add("--json", o->json, "Print one JSON object");
   o->model.command = "profile";
   return [o, settings] { return make_profile(*o); };

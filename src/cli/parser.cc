@@ -397,6 +397,15 @@ std::vector<OptionRow> Parser::rows() const {
   return out;
 }
 
+namespace {
+
+Outcome unknown_argument(const CLI::App& app) {
+  const std::string found = app.remaining().front();
+  return {kUsage, "unknown argument '" + found + "'", meant(found, option_names(app))};
+}
+
+}  // namespace
+
 Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {
   app_->set_help_flag("-h,--help", "Show this help")->group(section_);
   CLI_TRY(check_values(*app_, arguments));
@@ -406,9 +415,11 @@ Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {
     app_->parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     help = one_blank_line_between_sections(app_->help());
-  } catch (const CLI::ExtrasError& error) {
-    const std::string text = error.what(), found = text.substr(text.rfind(' ') + 1);
-    return {kUsage, "unknown argument '" + found + "'", meant(found, option_names(*app_))};
+  } catch (const CLI::ExtrasError&) {
+    return unknown_argument(*app_);
+  } catch (const CLI::RequiredError& error) {
+    if (!app_->remaining().empty()) return unknown_argument(*app_);  // it may be misspelled
+    return {kUsage, error.what(), ""};
   } catch (const CLI::ArgumentMismatch& error) {
     return {kUsage, misplaced_value(error.what()), ""};
   } catch (const CLI::ParseError& error) {

@@ -164,6 +164,15 @@ const weft_candidate* best_of(const std::vector<weft_candidate>& rows) {
   return at == rows.end() ? nullptr : &*at;
 }
 
+// After a table without a best row.
+void print_none(const std::vector<weft_candidate>& rows) {
+  if (std::none_of(rows.begin(), rows.end(), [](const auto& row) { return row.over != 0; })) return;
+  print_line("");
+  print_line(
+      "none is within the limit; --recompute auto, a smaller --micro-batch-size and more ranks "
+      "need less");
+}
+
 void print_meshes(const std::vector<weft_candidate>& rows) {
   const weft_candidate* best = best_of(rows);
   print_line(
@@ -185,7 +194,7 @@ void print_meshes(const std::vector<weft_candidate>& rows) {
         time_text(seconds_of(messages_of(row))).c_str(), bytes_text(row.peak_bytes).c_str(),
         row.data > 1 ? row.shard : "", why.empty() ? "" : "  ", why.c_str());
   }
-  if (!best) return;
+  if (!best) return print_none(rows);
   print_line("");
   const std::string shard = best->data > 1 ? std::string(" and --shard ") + best->shard : "";
   print_format("best: %s with %s%s, %s per step and at most %s per rank", mesh_name(*best).c_str(),
@@ -331,6 +340,7 @@ void print_comparison(const weft_comparison& comparison) {
                    100 * row.idle_own, bytes_text(row.peak_bytes).c_str(),
                    bytes_text(row.bytes).c_str(), row.over ? "  over the limit" : "");
   }
+  if (!best_of(all)) print_none(all);
 }
 
 void print_comparison_json(const weft_comparison& comparison) {

@@ -64,8 +64,10 @@ Result<TokenFile> TokenFile::encode(const std::string& path, const Tokenizer& to
     return status.within(path);
   out.ids_.shrink_to_fit();
   out.size_ = static_cast<int64_t>(out.ids_.size());
-  WEFT_TRY(out.check_ids());
-  return out;
+  const Status known = out.check_ids();
+  if (known.ok()) return out;
+  return Status(known.code(),
+                cat(known.text(), "; the tokenizer has ", tokenizer.size(), " tokens"));
 }
 
 Status TokenFile::check_ids() const {

@@ -98,7 +98,7 @@ class Dialed final : public Channel {
         turned_away_[static_cast<size_t>(lane)] = true;
         set_trouble(
             key() ? "the listener closes connections before the handshake, as if it expects "
-                    "another key"
+                    "another key, or is not weft"
                   : "the listener closes connections before the handshake, as if it encrypts: "
                     "expected its join line, without --insecure");
         check_key_in_time(lane);

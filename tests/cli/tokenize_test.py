@@ -76,7 +76,7 @@ class Tokenize(Case):
                           env=dict(os.environ, TMPDIR=self.directory))
         self.assertEqual(done[1]["digest"], digest)
         self.assertEqual(sorted(os.listdir(self.directory)), sorted(before + ["ck"]))
-        self.fails(3, "expected 0 to 259 for a vocabulary of 260", "train", MODEL.replace("VOCABULARY", "260"), "--data", self.text,
+        self.fails(3, "expected 0 to 259 for a vocabulary of 260; the tokenizer has ", "train", MODEL.replace("VOCABULARY", "260"), "--data", self.text,
                    "--tokenizer", tokenizer, *STEPS)
 
     # As the one for images of Gemma 3.

@@ -39,6 +39,7 @@ class Usage(Case):
     def test_misuse_is_status_2_with_a_hint(self):
         self.fails(2, "did you mean train?", "trian")
         self.fails(2, "did you mean --ranks?", "train", "mlp", "--rank", "2")
+        self.fails(2, "did you mean --merge?", "export", "--megre", "x")
         self.fails(2, "see weft train --help", "train", "mlp", "--steps", "many")
         self.fails(2, "--schedule", "train", "mlp", "--schedule", "zigzag")
         self.fails(2, "MODEL is missing", "train")

@@ -55,6 +55,14 @@ class Waiting(Case):
             for pid in ranks:
                 self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
 
+    def test_interrupt_ends_a_profile_of_ranks(self):
+        process = subprocess.Popen([WEFT, "profile", TINY, "--ranks", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        while process.poll() is None and not children(process.pid):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        self.ends(130, "weft: profile: stopped", process)
+
     def test_a_rank_that_is_killed_before_the_run_leaves_no_files(self):
         process = self.start("joined as rank ", "train", TINY, *DRAWN, "--ranks", 3, "--external", 1, "--join-timeout", 600, "--verbose")
         os.kill(children(process.pid)[0], signal.SIGKILL)
