@@ -48,6 +48,9 @@ class Evaluator {
     int64_t windows = 0;
   };
 
+  uint32_t windows_of_step() const {
+    return kWindows * options_.plan.ranks / options_.plan.shard_ranks;
+  }
   Outcome prepare();
   Outcome open_file();
   Outcome make_plan();
@@ -84,7 +87,7 @@ Outcome Evaluator::open_file() {
 Outcome Evaluator::make_plan() {
   PlanOptions plan = options_.plan;
   plan.step_kinds = WEFT_STEPS_EVAL;
-  plan.micro_batches = kWindows * plan.ranks / plan.shard_ranks;
+  plan.micro_batches = windows_of_step();
   plan.micro_batch_size = 1;
   OptimizerOptions optimizer;
   optimizer.rule = "sgd";  // it has no state
@@ -145,7 +148,7 @@ void Evaluator::add(const Step& step, std::span<const double> losses) {
 }
 
 Outcome Evaluator::evaluate() {
-  const int64_t most = int64_t{kWindows} * options_.plan.ranks / options_.plan.shard_ranks;
+  const int64_t most = windows_of_step();
   const std::string all = std::to_string(windows_);
   int64_t done = 0;
   for (int64_t first = 0; first < windows_ || !steps_.empty();) {

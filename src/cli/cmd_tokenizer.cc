@@ -45,7 +45,7 @@ Action add_tokenizer(Parser& parser) {
       .range(kBytes, INT32_MAX);
   parser
       .add("--min-count", o->config.min_count,
-           "Merge only pairs of tokens that occur N times in the texts")
+           "Merge only pairs of tokens that occur at least N times in the texts")
       .type("N");
   parser.add("--special", o->specials, "Special tokens, which have the first ids").type("TOKEN...");
   const Option out = parser.add("--out", o->out, "The file to write").type("FILE");

@@ -44,13 +44,13 @@ Outcome Command::take_place() {
 
 Outcome Command::check_join() const {
   if (!worker.join.empty() && !worker.join_file.empty())
-    return {kUsage, "--join cannot be combined with --join-file", ""};
+    return not_combined("--join", "--join-file");
   if (worker.parent > 0 && !worker.launcher.empty())
-    return {kUsage, "--parent cannot be combined with --launcher", "a launcher ends its ranks"};
+    return not_combined("--parent", "--launcher", "a launcher ends its ranks");
   if (worker.parent > 0 && worker.repeat != Repeat::never)
-    return {kUsage, "--parent cannot be combined with --repeat", "that process starts this one"};
+    return not_combined("--parent", "--repeat", "that process starts this one");
   if (worker.join_file == "-" && worker.repeat != Repeat::never)
-    return {kUsage, "--join-file - cannot be combined with --repeat: it can be read only once", ""};
+    return not_combined("--join-file -", "--repeat: it can be read only once");
   if (permits_to_join(worker.join) && worker.repeat != Repeat::never)
     return {kUsage, "the key in --join is that of one run, which --repeat cannot use again",
             "give --key FILE, which rank 0 has too, and --join without '?key=...'"};

@@ -187,7 +187,7 @@ void add_rank_options(Parser& parser, StoredOptions& settings, PlanOptions& plan
   settings
       .add("--ranks,--stages", plan.ranks, "Number of pipeline ranks; does not affect the " + same)
       .type("P")
-      .range(1, 4096);
+      .range(1, kMostRanks);
   add_mesh_option(settings, plan);
   parser
       .add("--threads", o.threads,

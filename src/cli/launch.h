@@ -54,8 +54,8 @@ Outcome take_place(LaunchOptions& options);
 Outcome serve_launched(const LaunchOptions& options, const std::string& weights);
 // Refuses options that contradict each other or the number of ranks.
 Outcome check_launch(const LaunchOptions& options);
-// Also checks them, before a log is replaced or a rank started, and that a launcher has started as
-// many processes as the plan has ranks.
+// Sets the number of ranks and checks the options before a log is replaced or a rank started, and
+// that a launcher has started as many processes as the plan has ranks.
 Outcome set_ranks(LaunchOptions& options, uint32_t ranks);
 // For add_rank_options(): sets the ranks and the mesh of the plan, too. Without --ranks and --mesh,
 // the processes of a launcher are the ranks.

@@ -24,7 +24,7 @@ constexpr Launcher kLaunchers[] = {
     {"mpi", "PMIX_RANK", "PMIX_RANK", nullptr},
     {"kubernetes", "JOB_COMPLETION_INDEX", "JOB_COMPLETION_INDEX", nullptr},
 };
-constexpr uint32_t kMostRanks = uint32_t{1} << 20;
+constexpr uint32_t kMostLaunched = uint32_t{1} << 20;
 
 bool is_meant(const Launcher& row, const std::string& name) {
   return name == kAuto || name == row.name;
@@ -51,11 +51,11 @@ Outcome read_number(const char* name, uint32_t least, uint32_t most, uint32_t& o
 
 Outcome read_row(const Launcher& row, Place& out) {
   out.rank_from = row.rank;
-  CLI_TRY(read_number(row.rank, 0, kMostRanks - 1, out.rank));
+  CLI_TRY(read_number(row.rank, 0, kMostLaunched - 1, out.rank));
   const char* const ranks = row.ranks ? row.ranks : "WORLD_SIZE";
   if (!row.ranks && variable(ranks).empty()) return {};
   out.ranks_from = ranks;
-  return read_number(ranks, 1, kMostRanks, out.ranks);
+  return read_number(ranks, 1, kMostLaunched, out.ranks);
 }
 
 Outcome agree(const std::string& name, uint32_t value, const std::string& other, uint32_t another) {

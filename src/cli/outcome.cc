@@ -56,8 +56,8 @@ Outcome about_file(Outcome failure, const std::string& path,
   return failure;
 }
 
-Outcome not_combined(const std::string& option, const std::string& other) {
-  return {kUsage, option + " cannot be combined with " + other, "remove one of the two"};
+Outcome not_combined(const std::string& option, const std::string& other, const std::string& hint) {
+  return {kUsage, option + " cannot be combined with " + other, hint};
 }
 
 }  // namespace weft::cli

@@ -38,7 +38,8 @@ Outcome failed(const weft_event& event);
 Outcome about_file(Outcome failure, const std::string& path,
                    std::initializer_list<std::string_view> begins);
 // Of an option that cannot be combined with another one. `other` may end with the reason.
-Outcome not_combined(const std::string& option, const std::string& other);
+Outcome not_combined(const std::string& option, const std::string& other,
+                     const std::string& hint = "remove one of the two");
 
 }  // namespace weft::cli
 

@@ -145,9 +145,8 @@ void Report::done(const DoneReport& r) {
   if (o_.json) return;
   std::string line = "step " + std::to_string(r.steps);
   if (last_.step) line += "  loss " + fixed_text(last_.loss, 4);
-  if (eval_loss_ >= 0) line += "  held-out loss " + fixed_text(eval_loss_, 4);
-  if (eval_loss_ >= 0 && eval_step_ != r.steps)
-    line += " (step " + std::to_string(eval_step_) + ")";
+  if (eval_loss_) line += "  held-out loss " + fixed_text(*eval_loss_, 4);
+  if (eval_loss_ && eval_step_ != r.steps) line += " (step " + std::to_string(eval_step_) + ")";
   print_line(line + "  " + fixed_text(r.seconds, 1) + " s");
   print_line("digest " + r.digest);
 }

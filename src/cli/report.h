@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,7 +71,7 @@ class Report {
   JsonLog log_;
   StepReport last_;
   bool stopping_ = false;
-  double eval_loss_ = -1;
+  std::optional<double> eval_loss_;
   uint64_t eval_step_ = 0;
   // The submission that is computed.
   uint64_t first_ = 0, final_ = 0, micro_batches_ = 0, done_ = 0;
