@@ -77,7 +77,11 @@ static void on_event(uv_poll_t *handle, int status, int ready) {
   weft_event event = {.size = sizeof event};
   (void)ready;
   require(status == 0, "poll", status ? uv_strerror(status) : "");
-  while (!uv_is_closing((uv_handle_t *)handle) && weft_run_poll(p->run, &event, 0, &err) > 0) take(p, &event);
+  for (weft_status got = 1; got > 0 && !uv_is_closing((uv_handle_t *)handle);) {
+    got = weft_run_poll(p->run, &event, 0, &err);
+    require(got >= 0, "poll", err.text);
+    if (got > 0) take(p, &event);
+  }
 }
 
 static void watch(program *p) {

@@ -12,7 +12,7 @@ SKIP = 77
 def enter(variable, packages):
     """Runs the script again with a Python that has the packages, and exits as it does; there, returns the folder of the environment.
 
-    The environment variable names the folder, which is temporary otherwise. Exits with 77 if the packages cannot be had.
+    The environment variable names the folder, which is temporary otherwise. Exits with 77 if the packages cannot be installed.
     """
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(os.environ.get(variable) or stack.enter_context(tempfile.TemporaryDirectory()))

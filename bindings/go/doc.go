@@ -33,7 +33,7 @@ are also freed when the garbage collector finds them unreachable.
 
 # Goroutines
 
-Methods may be called from several goroutines, except those of [Model], which belong to one goroutine at a time. A call that waits for
-a run does not block a thread of the operating system.
+Methods may be called from several goroutines. Those of [Model] take turns, so that several goroutines that add nodes make a model whose
+order is that of their calls. A call that waits for a run does not block a thread of the operating system.
 */
 package weft

@@ -123,8 +123,10 @@ type PlanConfig struct {
 	Steps          StepKinds // default: AllSteps
 	Seed           uint64
 	Optimizer      Optimizer
-	Chunks         int    // stages per rank; 0: the number that the schedule uses
-	Group          int    // interleaved: micro-batches per chunk before the next chunk; 0: the number of ranks
+	Chunks         int // stages per rank; 0: the number that the schedule uses
+	// Interleaved schedules: micro-batches per chunk before the next chunk; 0: the number of ranks. "1f1b-delayed-w": micro-batches whose weight
+	// gradients follow one another; 0: 4; with "auto", 4 or 8.
+	Group          int
 	WarmUp         int    // 1f1b: forward actions before the first backward action, per later rank, or AutoWarmUp; default: 1
 	Segment        int    // asynchronous schedules: updates per step; 0: 16, or the next multiple of all StageReplicas
 	ScheduleText   string // a written schedule, in the form of Plan.Timetable; replaces Schedule
@@ -141,7 +143,7 @@ type PlanConfig struct {
 	Tensor         int           // pieces into which large nodes are cut; decides rounding; 0: the size of the axis "tensor"
 	Axes           []Axis
 	Shard          string           // what replicas keep in parts: "none", "optimizer", "parameters" or "auto"; default: "optimizer"
-	StageReplicas  string           // schedule "pipedream": ranks of each stage, for example "3,1"; decides rounding
+	StageReplicas  string           // asynchronous schedules: ranks of each stage, for example "3,1"; "pipedream-2bw": all equal; decides rounding
 	Groups         []ParameterGroup // parameters that are frozen or have their own factors
 	Precision      string           // type in which values and gradients between nodes are stored and sent: "f32" or "bf16"; default: "f32"
 	F32Nodes       string           // nodes that have f32 with Precision "bf16": "NAME,...", where * is any text, ? any character

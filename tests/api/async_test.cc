@@ -1,7 +1,5 @@
 // Asynchronous schedules through the C API: what a plan reports, and the events of a segment.
-#include <cstdio>
-
-#include "api/api.h"
+#include "api/drivers.h"
 
 namespace {
 
@@ -103,12 +101,12 @@ TEST(Asynchronous, APlanComesBackFromItsFile) {
   const ModelPtr model = small_model();
   weft_plan_config config = pipedream(3, 5);
   config.vertical_sync = 1;
-  const std::string path = testing::TempDir() + "weft_async_plan.json";
+  const Directory directory;
+  const std::string path = directory.path + "/plan.json";
   Error err;
   ASSERT_EQ(weft_plan_save(new_plan(model, config).get(), path.c_str(), &err), WEFT_OK) << err.text;
   weft_plan* loaded = nullptr;
   ASSERT_EQ(weft_plan_load(model.get(), path.c_str(), &loaded, &err), WEFT_OK) << err.text;
-  std::remove(path.c_str());
   const PlanPtr plan(loaded);
   EXPECT_EQ(weft_plan_updates(plan.get()), 5u);
   EXPECT_EQ(versions(plan), (std::vector<uint32_t>{3, 3, 3}));

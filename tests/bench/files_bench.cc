@@ -27,6 +27,7 @@
 namespace {
 
 using weft::bench::median;
+using weft::bench::wall_seconds;
 
 void must(bool good, const char* what) {
   if (good) return;
@@ -35,12 +36,6 @@ void must(bool good, const char* what) {
 }
 
 void must(weft_status status, const weft_error& err) { must(status >= 0, err.text); }
-
-double wall(const std::function<void()>& f) {
-  const auto begin = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 double processor(const std::function<void()>& f) {
   const auto now = [] {
@@ -127,8 +122,8 @@ int main(int argc, char** argv) {
     char text[33];
     digest.plain.push_back(processor([&] { std::memcpy(to.data(), from.data(), bytes); }));
     digest.ours.push_back(processor([&] { must(weft_run_digest(run, text, &err), err); }));
-    written.plain.push_back(wall([&] { write_plain(plain, from); }));
-    written.ours.push_back(wall([&] { must(weft_run_save(run, &save, &err), err); }));
+    written.plain.push_back(wall_seconds([&] { write_plain(plain, from); }));
+    written.ours.push_back(wall_seconds([&] { must(weft_run_save(run, &save, &err), err); }));
     loaded.plain.push_back(processor([&] { read_plain(plain, to); }));
     loaded.ours.push_back(processor([&] {
       weft_checkpoint* checkpoint = nullptr;

@@ -30,7 +30,7 @@ class Terminal:
     def until(self, pattern):
         seen = b""
         while not re.search(pattern, seen):
-            seen += os.read(self.main, 4096)   # fails if nobody writes any more
+            seen += os.read(self.main, 4096)   # fails if the command has ended
         return seen
 
 

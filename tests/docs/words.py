@@ -5,10 +5,12 @@ usage: words.py ROOT WEFT FILE...
 
 FILE is relative to ROOT; the help of all commands of WEFT and the comments of all sources are read as well. To add a phrase, add a row.
 """
+import io
 import pathlib
 import re
 import subprocess
 import sys
+import tokenize
 
 # What is found (a regular expression, in any case) -> what to write.
 PHRASES = [
@@ -70,11 +72,24 @@ def prose_of(path):
     return text
 
 
+def python_comments(text):
+    """The comments and the strings in triple quotes."""
+    lines = [""] * (text.count("\n") + 2)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and '"""' in token.string):
+            for place, line in enumerate(token.string.split("\n"), token.start[0] - 1):
+                lines[place] += line
+    return "\n".join(lines)
+
+
 def comments_of(path):
     """The comments of a source, with empty lines in place of the rest."""
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
-        return "\n".join(line if line.lstrip().startswith(("#", '"""')) else "" for line in text.split("\n"))
+    first = text.split("\n", 1)[0]
+    if path.suffix == ".py" or "python" in first:
+        return python_comments(text)
+    if first.startswith("#!"):
+        return "\n".join(line if line.lstrip().startswith("#") else "" for line in text.split("\n"))
     parts = re.split(r"(//[^\n]*|/\*.*?\*/)", text, flags=re.S)
     return "".join(part if place % 2 else "\n" * part.count("\n") for place, part in enumerate(parts))
 
@@ -82,7 +97,7 @@ def comments_of(path):
 def sources(root):
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix in SUFFIXES and not path.name.startswith("words") and "target" not in path.parts:
+            if (path.suffix in SUFFIXES or path.parent == root / "tools") and path.is_file() and not path.name.startswith("words") and "target" not in path.parts:
                 yield path
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the classifier, smaller, with all ways to split it: it must learn, and all must give the same bits, in processes and without.
 
-usage: classifier.py PROGRAM learn|bits   bits: the same bits alone, where learning would take minutes
+usage: classifier.py PROGRAM learn|bits   bits: only the same bits, where learning would take minutes
 """
 import re
 import sys

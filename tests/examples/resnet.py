@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the residual network: it must learn, and all splits must give the same bits, in processes and without, also if they recompute.
 
-usage: resnet.py PROGRAM learn|bits   bits: the same bits alone, where learning would take minutes
+usage: resnet.py PROGRAM learn|bits   bits: only the same bits, where learning would take minutes
 """
 import sys
 

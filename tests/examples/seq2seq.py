@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the encoder and decoder: they must learn, and all splits must give the same bits, in processes and without.
 
-usage: seq2seq.py PROGRAM learn|bits   bits: the same bits alone, where learning would take minutes
+usage: seq2seq.py PROGRAM learn|bits   bits: only the same bits, where learning would take minutes
 """
 import sys
 

@@ -5,7 +5,7 @@ usage: reference_test.py LIBRARY [COUNT [SEED]]
 
 LIBRARY is libweft. COUNT random and adversarial strings are encoded and decoded for each vocabulary, and so are random ids. For some
 vocabularies, each code point is encoded. Tokenizers that weft trains are compared, too. Requires npm, PyPI and about five minutes. Exits with
-77 if a package cannot be had. The environment and the vocabularies are in a temporary folder, or in WEFT_TOKENIZERS if it is set.
+77 if a package cannot be installed. The environment and the vocabularies are in a temporary folder, or in WEFT_TOKENIZERS if it is set.
 """
 import ctypes
 import json

@@ -4,7 +4,7 @@ adapters. The loss of a text must be the one that `weft eval` prints.
 
 usage: exports_test.py WEFT
 
-Requires PyPI. Exits with 77 if a package cannot be had. The environment is in a temporary folder, or in WEFT_TRANSFORMERS if it is set.
+Requires PyPI. Exits with 77 if a package cannot be installed. The environment is in a temporary folder, or in WEFT_TRANSFORMERS if it is set.
 """
 import json
 import pathlib

@@ -156,8 +156,8 @@ impl<'a> DataBuilder<'a> {
         self
     }
 
-    /// The files are texts, or samples, NAME.jsonl, of which each line is `{"prompt": "...", "completion": "..."}`
-    /// or `{"text": "..."}`. Default: none.
+    /// The files are texts, or samples, NAME.jsonl, of which each line is `{"prompt": "...", "completion": "..."}`,
+    /// `{"text": "..."}` or `{"messages": [{"role": "...", "content": "..."}, ...]}`. Default: none.
     pub fn tokenizer(mut self, tokenizer: &'a Tokenizer) -> Self {
         self.raw.tokenizer = tokenizer.raw();
         self

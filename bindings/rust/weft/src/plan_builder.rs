@@ -174,7 +174,7 @@ impl<'a> PlanBuilder<'a> {
         /// Stages per rank; 0: the number that the schedule uses. Default: 0.
         chunks: u32;
         /// Interleaved schedules: micro-batches per chunk before the next chunk; 0: the number of ranks. "1f1b-delayed-w": micro-batches whose
-        /// weight gradients follow one another; 0: 4, or 8 with "auto". Default: 0.
+        /// weight gradients follow one another; 0: 4; with "auto", 4 or 8. Default: 0.
         group: u32;
         /// "1f1b": forward actions before the first backward action, per later rank; 0: the library selects it. Default: 1.
         warm_up: u32;
