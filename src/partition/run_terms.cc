@@ -10,6 +10,11 @@
 
 namespace weft {
 
+TensorId RunTerms::Part::number_of(TensorId t) const {
+  return static_cast<TensorId>(std::lower_bound(tensors.begin(), tensors.end(), t) -
+                               tensors.begin());
+}
+
 RunTerms::RunTerms(const Model& model, std::shared_ptr<const Model> pieces,
                    const PlanConfig& config, const OpNodes& ops, const Schedule& train)
     : pieces_(std::move(pieces)), config_(config) {
@@ -170,7 +175,7 @@ Segment RunTerms::segment_at(const Cut& cut, int32_t segment) {
 }
 
 // Also sets the stages of the folds of the mode's graph that concern the run.
-RunTerms::Calls RunTerms::calls_of(ModeGraph& mode, const Cut& cut) const {
+RunTerms::Parts RunTerms::parts_of(ModeGraph& mode, const StageForm& form, const Cut& cut) const {
   std::vector<size_t> near, folds;
   for (size_t i = cut.at.begin; i < cut.at.end; ++i) {
     near.insert(near.end(), mode.calls[i].begin(), mode.calls[i].end());
@@ -183,25 +188,63 @@ RunTerms::Calls RunTerms::calls_of(ModeGraph& mode, const Cut& cut) const {
                [&](NodeId node) { return segment_of(cut, node); });
   near.insert(near.end(), folds.begin(), folds.end());
   std::sort(near.begin(), near.end());
-  Calls out;
-  for (const int32_t i : cut.own) out[i] = {};
+  std::map<int32_t, Part> found;
+  for (const int32_t i : cut.own) found[i] = {};
   for (const size_t c : near) {
     const StepCall& call = mode.graph.calls[c];
-    const auto at = out.find(segment_of(cut, call.where));
-    if (at != out.end()) at->second.push_back(&call);
+    const auto at = found.find(segment_of(cut, call.where));
+    if (at != found.end()) at->second.calls.push_back(&call);
+  }
+  const bool train = mode.graph.mode == Mode::train;
+  Parts out;
+  for (auto& [i, part] : found) {
+    const size_t next = std::min(out.size(), form.again.size() - 1);
+    part.split = train && form.split();
+    part.again = train ? form.again[next] : 0;
+    std::vector<int64_t> key = {static_cast<int64_t>(part.split), part.again};
+    for (const StepCall* call : part.calls) key.push_back(call - mode.graph.calls.data());
+    std::shared_ptr<const Part>* known =
+        found.size() > 1 ? &mode.parts[hash_bytes(key.data(), key.size() * sizeof key.front())]
+                         : &out[i];
+    if (!*known) {
+      index_part(mode, part);
+      if (found.size() > 1) part.lives = part.work().lives;
+      *known = std::make_shared<const Part>(std::move(part));
+    }
+    out[i] = *known;
   }
   return out;
 }
 
-RunTerms::Works RunTerms::works_of(Mode mode, const StageForm& form, const Calls& calls) {
-  Works out;
-  size_t next = 0;
-  for (const auto& [i, own] : calls) {
-    const int32_t again = form.again[std::min(next++, form.again.size() - 1)];
-    const bool train = mode == Mode::train;
-    out.emplace(i, make_stage_work(own, train && form.split(), train ? again : 0));
+void RunTerms::index_part(const ModeGraph& mode, Part& part) const {
+  for (const StepCall* call : part.calls)
+    each_tensor(*call, [&part](TensorId t, bool) { part.tensors.push_back(t); });
+  std::sort(part.tensors.begin(), part.tensors.end());
+  part.tensors.erase(std::unique(part.tensors.begin(), part.tensors.end()), part.tensors.end());
+  part.made.resize(part.tensors.size());
+  const auto forward =
+      std::count_if(part.calls.begin(), part.calls.end(),
+                    [](const StepCall* call) { return call->kind == CallKind::forward; });
+  // A block that is longer has all forward calls.
+  std::vector<int64_t> key = {static_cast<int64_t>(part.calls.size()),
+                              static_cast<int64_t>(part.split),
+                              std::min<int64_t>(part.again, forward)};
+  for (const StepCall* call : part.calls) {
+    key.push_back(-1 - static_cast<int64_t>(call->kind));
+    key.push_back(mode.bytes.calls[static_cast<size_t>(call - mode.graph.calls.data())]);
+    each_tensor(*call, [&](TensorId t, bool written) {
+      const TensorId number = part.number_of(t);
+      key.push_back(2 * int64_t{number} + (written ? 1 : 0));
+      if (written) part.made[static_cast<size_t>(number)] = true;
+    });
   }
-  return out;
+  for (const TensorId t : part.tensors) {
+    const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
+    key.insert(key.end(),
+               {mode.bytes.tensors[static_cast<size_t>(t)], static_cast<int64_t>(tensor.role),
+                static_cast<int64_t>(is_fed(tensor))});
+  }
+  part.digest = hash_bytes(key.data(), key.size() * sizeof key.front());
 }
 
 std::vector<Peer> RunTerms::peers_of(const ModeGraph& mode, TensorId t, bool made,
@@ -223,144 +266,117 @@ bool RunTerms::is_fed(const StepTensor& tensor) const {
   return tensor.role != StepTensor::Role::grad && pieces_->node(tensor.node).is_input();
 }
 
-RunTerms::Borders RunTerms::borders_of(const ModeGraph& mode, const Works& works, int32_t segment,
-                                       const Cut& cut) const {
+std::vector<RunTerms::Border> RunTerms::borders_of(const ModeGraph& mode, const Parts& parts,
+                                                   int32_t segment, const Cut& cut) const {
+  const Part& part = *parts.at(segment);
+  std::vector<Border> out(part.tensors.size());
   const int32_t tensor_rank = segment_at(cut, segment).tensor_rank;
-  Borders out;
-  for (const auto& [t, life] : works.at(segment).lives) {
-    const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
-    if (!life.made) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto t = static_cast<size_t>(part.tensors[i]);
+    const StepTensor& tensor = mode.graph.tensors[t];
+    Border& border = out[i];
+    if (!part.made[i]) {
       const Segment maker = segment_at(cut, segment_of(cut, tensor.maker));
-      if (is_fed(tensor) || maker.stage != 0 || maker.tensor_rank != tensor_rank)
-        out.traffic.arrivals.push_back(t);
-    } else {
-      bool shared = mode.sink[static_cast<size_t>(t)];
-      for (const size_t c : mode.readers[static_cast<size_t>(t)]) {
-        const int32_t at = segment_of(cut, mode.graph.calls[c].where);
-        if (at == segment) continue;
-        shared = true;
-        const Segment reader = segment_at(cut, at);
-        if (reader.stage != 0) continue;
-        const bool gradient = tensor.role == StepTensor::Role::grad;
-        int32_t& until = out.until[t];
-        until = std::max(until, reader.tensor_rank == tensor_rank ? works.at(at).lives.at(t).last
-                                : gradient                        ? kPhaseI
-                                                                  : kPhaseF);
-      }
-      if (shared) out.traffic.shared[t] = {};
+      border.outside = is_fed(tensor) || maker.stage != 0 || maker.tensor_rank != tensor_rank;
+      continue;
     }
-    out.peers[t] = peers_of(mode, t, life.made, cut);
+    border.outside = mode.sink[t];
+    for (const size_t c : mode.readers[t]) {
+      const int32_t at = segment_of(cut, mode.graph.calls[c].where);
+      if (at == segment) continue;
+      border.outside = true;
+      const Segment reader = segment_at(cut, at);
+      if (reader.stage != 0) continue;
+      const int32_t last = reader.tensor_rank == tensor_rank
+                               ? parts.at(at)->lives.at(part.tensors[i]).last
+                           : tensor.role == StepTensor::Role::grad ? kPhaseI
+                                                                   : kPhaseF;
+      border.until = std::max(border.until, last);
+    }
+  }
+  return out;
+}
+
+// A model repeats its blocks, and ranks that share a stage have pieces of the same nodes, so that
+// many segments are alike. Which parameters calls read, for values that are gathered, is not part
+// of a pattern.
+void RunTerms::add_terms(Run& run, ModeGraph& mode, const StageForm& form, const Cut& cut) const {
+  const Parts parts = parts_of(mode, form, cut);
+  for (const auto& [i, part] : parts) {
+    const std::vector<Border> borders = borders_of(mode, parts, i, cut);
+    std::vector<uint64_t> key = {part->digest.high, part->digest.low};
+    for (const Border& border : borders)
+      key.push_back(static_cast<uint64_t>(2 * border.until + (border.outside ? 1 : 0)));
+    const auto [known, fresh] =
+        mode.alike.try_emplace(hash_bytes(key.data(), key.size() * sizeof key.front()));
+    if (fresh) known->second = lower(mode, *part, borders);
+    Share& share = run.shares[static_cast<size_t>(segment_at(cut, i).tensor_rank)];
+    add_alike(share, mode, known->second, *part, cut);
+    if (config_.shard == "parameters") add_reads(share, mode.graph.mode, form, part->work());
+  }
+}
+
+RunTerms::AlikeTerms RunTerms::lower(const ModeGraph& mode, const Part& part,
+                                     const std::vector<Border>& borders) const {
+  StageTraffic traffic;
+  for (size_t i = 0; i < borders.size(); ++i) {
+    if (!borders[i].outside) continue;
+    if (part.made[i])
+      traffic.shared[part.tensors[i]] = {};
+    else
+      traffic.arrivals.push_back(part.tensors[i]);
+  }
+  const StageHoldings held = holdings_of(part.work(), traffic, *pieces_, mode.graph, mode.bytes);
+  AlikeTerms out;
+  out.scratch = held.scratch;
+  for (const Holding& h : held.list) {
+    Term term{h.kind, h.first, h.last, h.bytes};
+    if (h.kind != Holding::Kind::kept) {
+      const TensorId t = h.tensors.front().id;
+      term.tensor = part.number_of(t);
+      if (mode.graph.tensors[static_cast<size_t>(t)].role == StepTensor::Role::grad)
+        term.read = kPhaseI;
+      term.last = std::max(term.last, borders[static_cast<size_t>(term.tensor)].until);
+    }
+    out.terms.push_back(std::move(term));
   }
   return out;
 }
 
 namespace {
 
-std::vector<TensorId> tensors_of(const std::vector<const StepCall*>& calls) {
-  std::vector<TensorId> out;
-  for (const StepCall* call : calls)
-    each_tensor(*call, [&out](TensorId t, bool) { out.push_back(t); });
-  std::sort(out.begin(), out.end());
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  return out;
-}
-
-TensorId number_of(const std::vector<TensorId>& tensors, TensorId t) {
-  return static_cast<TensorId>(std::lower_bound(tensors.begin(), tensors.end(), t) -
-                               tensors.begin());
+// What no other stage exchanges is one term for all tensors that are held equally long.
+void add_term(Term term, std::vector<Term>& terms) {
+  if (term.peers.empty()) {
+    term.tensor = -1;
+    const auto same = std::find_if(terms.begin(), terms.end(), [&term](const Term& other) {
+      return other.peers.empty() && other.kind == term.kind && other.first == term.first &&
+             other.last == term.last && other.read == term.read;
+    });
+    if (same != terms.end()) {
+      same->bytes = sum_of_bytes(same->bytes, term.bytes);
+      return;
+    }
+  }
+  terms.push_back(std::move(term));
 }
 
 }  // namespace
 
-Digest RunTerms::pattern_of(const ModeGraph& mode, const StageForm& form, const Cut& cut,
-                            const std::vector<const StepCall*>& calls,
-                            const std::vector<TensorId>& tensors) const {
-  std::vector<int64_t> key = {static_cast<int64_t>(calls.size())};
-  if (mode.graph.mode == Mode::train) {
-    const auto forward = std::count_if(calls.begin(), calls.end(), [](const StepCall* call) {
-      return call->kind == CallKind::forward;
-    });
-    // A block that is longer has all forward calls.
-    key.insert(key.end(), {static_cast<int64_t>(form.split()),
-                           std::min<int64_t>(form.again.front(), forward)});
-  }
-  for (const StepCall* call : calls) {
-    key.push_back(-1 - static_cast<int64_t>(call->kind));
-    key.push_back(mode.bytes.calls[static_cast<size_t>(call - mode.graph.calls.data())]);
-    each_tensor(*call, [&](TensorId t, bool written) {
-      key.push_back(2 * int64_t{number_of(tensors, t)} + (written ? 1 : 0));
-    });
-  }
-  for (const TensorId t : tensors) {
-    const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
-    const std::vector<size_t>& readers = mode.readers[static_cast<size_t>(t)];
-    const bool is_shared = mode.sink[static_cast<size_t>(t)] ||
-                           std::any_of(readers.begin(), readers.end(), [&](size_t c) {
-                             return segment_of(cut, mode.graph.calls[c].where) != 0;
-                           });
-    key.insert(key.end(),
-               {mode.bytes.tensors[static_cast<size_t>(t)], static_cast<int64_t>(tensor.role),
-                static_cast<int64_t>(is_fed(tensor)), static_cast<int64_t>(is_shared)});
-  }
-  return hash_bytes(key.data(), key.size() * sizeof key.front());
-}
-
-// A model repeats its blocks, so that many runs are alike. Which parameters calls read, for values
-// that are gathered, is not part of a pattern.
-void RunTerms::add_terms(Run& run, ModeGraph& mode, const StageForm& form, const Cut& cut) const {
-  const Calls calls = calls_of(mode, cut);
-  if (!cut.segmented.segments.empty()) return lower(run, mode, form, cut, calls);
+void RunTerms::add_alike(Share& share, const ModeGraph& mode, const AlikeTerms& alike,
+                         const Part& part, const Cut& cut) const {
   const auto m = static_cast<size_t>(mode.graph.mode);
-  const std::vector<const StepCall*>& own = calls.begin()->second;
-  const std::vector<TensorId> tensors = tensors_of(own);
-  const auto [known, fresh] = mode.alike.try_emplace(pattern_of(mode, form, cut, own, tensors));
-  AlikeTerms& alike = known->second;
-  Share& share = run.shares.front();
-  if (fresh) {
-    lower(run, mode, form, cut, calls);
-    alike = {share.terms[m], share.scratch[m]};
-    for (Term& term : alike.terms)
-      if (term.tensor >= 0) term.tensor = number_of(tensors, term.tensor);
-    return;
-  }
-  share.terms[m] = alike.terms;
-  share.scratch[m] = alike.scratch;
-  for (Term& term : share.terms[m]) {
-    if (term.tensor < 0) continue;
-    term.tensor = tensors[static_cast<size_t>(term.tensor)];
-    term.peers = peers_of(mode, term.tensor, term.kind == Holding::Kind::shared, cut);
-    if (term.kind == Holding::Kind::landing) share.until[m][term.tensor] = term.last;
-  }
-  if (config_.shard != "parameters") return;
-  for (const auto& [i, work] : works_of(mode.graph.mode, form, calls))
-    add_reads(share, mode.graph.mode, form, work);
-}
-
-void RunTerms::lower(Run& run, const ModeGraph& mode, const StageForm& form, const Cut& cut,
-                     const Calls& calls) const {
-  const auto m = static_cast<size_t>(mode.graph.mode);
-  const Works works = works_of(mode.graph.mode, form, calls);
-  for (const auto& [i, work] : works) {
-    Borders borders = borders_of(mode, works, i, cut);
-    Share& share = run.shares[static_cast<size_t>(segment_at(cut, i).tensor_rank)];
-    const StageHoldings held = holdings_of(work, borders.traffic, *pieces_, mode.graph, mode.bytes);
-    share.scratch[m] = std::max(share.scratch[m], held.scratch);
-    for (const Holding& h : held.list) {
-      Term term{h.kind, h.first, h.last, h.bytes};
-      if (h.kind != Holding::Kind::kept) {
-        term.tensor = h.tensors.front().id;
-        const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(term.tensor)];
-        if (tensor.role == StepTensor::Role::grad) term.read = kPhaseI;
-        term.last = std::max(term.last, borders.until[term.tensor]);
-        term.peers = std::move(borders.peers[term.tensor]);
-      }
-      if (h.kind == Holding::Kind::landing) {
-        int32_t& until = share.until[m][term.tensor];
-        until = std::max(until, term.last);
-      }
-      share.terms[m].push_back(std::move(term));
+  share.scratch[m] = std::max(share.scratch[m], alike.scratch);
+  for (Term term : alike.terms) {
+    if (term.tensor >= 0) {
+      term.tensor = part.tensors[static_cast<size_t>(term.tensor)];
+      term.peers = peers_of(mode, term.tensor, term.kind == Holding::Kind::shared, cut);
     }
-    if (config_.shard == "parameters") add_reads(share, mode.graph.mode, form, work);
+    if (term.kind == Holding::Kind::landing && !term.peers.empty()) {
+      int32_t& until = share.until[m][term.tensor];
+      until = std::max(until, term.last);
+    }
+    add_term(std::move(term), share.terms[m]);
   }
 }
 
@@ -435,13 +451,14 @@ std::vector<RemadeCalls> RunTerms::remade(const RunOfNodes& at, size_t form,
                                           const std::vector<NodeTimes>& times) {
   std::vector<RemadeCalls> out;
   const Cut cut = cut_at(at, &first);
-  const Calls calls = calls_of(modes_.front(), cut);
-  for (const auto& [i, work] : works_of(modes_.front().graph.mode, *form_[form], calls))
+  for (const auto& [i, part] : parts_of(modes_.front(), *form_[form], cut)) {
+    const StageWork work = part->work();
     out.push_back({.tensor_rank = segment_at(cut, i).tensor_rank,
                    .position = 0,
                    .forward = static_cast<int32_t>(work.calls[kPhaseF].size()),
                    .any = !work.calls[kPhaseR].empty(),
                    .time = remade_seconds(work, times)});
+  }
   return out;
 }
 

@@ -28,7 +28,7 @@ struct Term {
   Holding::Kind kind;
   int32_t first, last;
   int64_t bytes;
-  TensorId tensor = -1;          // unless it is kept
+  TensorId tensor = -1;          // if other stages exchange it
   int32_t read = kPhaseF;        // the phase in which other ranks read it
   std::vector<Peer> peers = {};  // landing: its maker; shared: its readers in other stages
   bool operator==(const Term&) const = default;
@@ -94,7 +94,7 @@ class RunTerms {
                                   const std::vector<NodeTimes>& times);
 
   const std::shared_ptr<const Model>& pieces() const { return pieces_; }
-  // How many runs without segments were lowered: of those that are alike, one.
+  // How many segments of runs were lowered: of those that are alike, one.
   size_t patterns(Mode mode) const;
   // Per node of the model that is run: into OpNodes.
   size_t index(NodeId node) const { return index_[static_cast<size_t>(node)]; }
@@ -116,7 +116,26 @@ class RunTerms {
     SegmentedStages
         segmented;  // without segments if each stage is one, whose number is its distance
   };
-  // The terms of runs whose calls differ only in which tensors they use: a Term::tensor is the
+  // The calls of a segment. Most segments are those of many runs.
+  struct Part {
+    std::vector<const StepCall*> calls;
+    bool split = false;                  // as in StageWork
+    int32_t again = 0;                   // forward calls per recompute block, 0: none
+    std::vector<TensorId> tensors = {};  // of the calls, ascending
+    std::vector<bool> made = {};         // per tensor: by the calls
+    Digest digest = {};                  // of the calls, whatever tensors these are
+    FlatMap<TensorId, Life> lives = {};  // of the tensors, if others of the run may read them
+
+    StageWork work() const { return make_stage_work(calls, split, again); }
+    TensorId number_of(TensorId t) const;
+  };
+  using Parts = std::map<int32_t, std::shared_ptr<const Part>>;  // per segment of the run
+  // How a part shares a tensor of its calls.
+  struct Border {
+    bool outside = false;  // it arrives, or others use it too
+    int32_t until = -1;    // the last phase in which other segments of the run read it
+  };
+  // The terms of parts whose calls differ only in which tensors they use: a Term::tensor is the
   // number of the tensor among these.
   struct AlikeTerms {
     std::vector<Term> terms;
@@ -129,15 +148,9 @@ class RunTerms {
     // there, or that read or make what runs there reads or makes.
     std::vector<std::vector<size_t>> calls, folds;
     GraphBytes bytes;
-    std::vector<bool> sink;              // per tensor
-    std::map<Digest, AlikeTerms> alike;  // of the calls of a run
-  };
-  using Calls = std::map<int32_t, std::vector<const StepCall*>>;  // per segment of the run
-  using Works = std::map<int32_t, StageWork>;                     // per segment of the run
-  struct Borders {
-    StageTraffic traffic;
-    std::map<TensorId, std::vector<Peer>> peers;
-    std::map<TensorId, int32_t> until;  // the last phase in which other segments of the run read it
+    std::vector<bool> sink;                               // per tensor
+    std::map<Digest, AlikeTerms> alike;                   // of parts
+    std::map<Digest, std::shared_ptr<const Part>> parts;  // of runs with several
   };
 
   void index_nodes(const Model& whole, const OpNodes& ops);
@@ -150,22 +163,20 @@ class RunTerms {
   Cut cut_at(const RunOfNodes& at, const std::vector<size_t>* first) const;
   int32_t segment_of(const Cut& cut, NodeId node) const;
   static Segment segment_at(const Cut& cut, int32_t segment);
-  Calls calls_of(ModeGraph& mode, const Cut& cut) const;
-  static Works works_of(Mode mode, const StageForm& form, const Calls& calls);
-  // Everything that the terms of a run without segments depend on, except peers; `tensors`: of its
-  // calls.
-  Digest pattern_of(const ModeGraph& mode, const StageForm& form, const Cut& cut,
-                    const std::vector<const StepCall*>& calls,
-                    const std::vector<TensorId>& tensors) const;
+  Parts parts_of(ModeGraph& mode, const StageForm& form, const Cut& cut) const;
+  // Completes a part that has its calls.
+  void index_part(const ModeGraph& mode, Part& part) const;
   bool is_fed(const StepTensor& tensor) const;
   // The ranks of other stages that read a tensor which the run makes, or the one that makes it.
   std::vector<Peer> peers_of(const ModeGraph& mode, TensorId t, bool made, const Cut& cut) const;
-  Borders borders_of(const ModeGraph& mode, const Works& works, int32_t segment,
-                     const Cut& cut) const;
+  std::vector<Border> borders_of(const ModeGraph& mode, const Parts& parts, int32_t segment,
+                                 const Cut& cut) const;
   void add_sums(Run& run, const Cut& cut) const;
   void add_terms(Run& run, ModeGraph& mode, const StageForm& form, const Cut& cut) const;
-  void lower(Run& run, const ModeGraph& mode, const StageForm& form, const Cut& cut,
-             const Calls& calls) const;
+  AlikeTerms lower(const ModeGraph& mode, const Part& part,
+                   const std::vector<Border>& borders) const;
+  void add_alike(Share& share, const ModeGraph& mode, const AlikeTerms& alike, const Part& part,
+                 const Cut& cut) const;
   static void copy_mode(const Run& from, size_t mode, Run& to);
   void add_reads(Share& share, Mode mode, const StageForm& form, const StageWork& work) const;
 
