@@ -407,8 +407,10 @@ WEFT_API void weft_decoder_config_init(weft_decoder_config *config, size_t size)
 /**
  * Makes the decoder of a preset with tokens: a model with the same parameters that keeps the keys and values of sequences between forward
  * steps. A sample is a token. Inputs, all I32 [1, 1]: "tokens"; "positions", of each in its sequence, from 0; "sequences", from 0, or -1
- * for a sample without a sequence, whose output has no meaning. Output: logits F32 [1, 1, vocabulary]. `info` may be NULL; its `seq_len`
- * is the number of positions of the cache. `config`: NULL is the defaults. Owner: caller; free with weft_model_free. Thread: any.
+ * for a sample without a sequence, whose output has no meaning. With n places for sequences, -2 - (a * n + b) is a sample without a sequence
+ * that copies the keys and values of sequence a, from position 0 to that of the sample, to sequence b. Output: logits F32 [1, 1, vocabulary].
+ * `info` may be NULL; its `seq_len` is the number of positions of the cache. `config`: NULL is the defaults. Owner: caller; free with
+ * weft_model_free. Thread: any.
  */
 WEFT_API weft_status weft_model_decoder(const char *text, const weft_decoder_config *config, weft_model **out, weft_preset_info *info,
                                         weft_error *err);

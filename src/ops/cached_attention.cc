@@ -10,6 +10,10 @@
 // the order of their positions, in one micro-batch or in several; a sequence may go back to an
 // earlier position, which forgets what follows.
 //
+// A row whose sequence is less than -1 (ops/cache_copy.h) copies the keys and values of a sequence
+// up to its position, as far as the rows before it have stored them. It replaces what the other
+// sequence had, and its output is 0.
+//
 // State: keys as packed factors (kernels/packed.h) f32[sequence][head][position / 16][size][16],
 // values f32[sequence][head][position][size], both bf16 with kBf16Cache, and i32[sequence], the
 // number of its positions.
@@ -27,6 +31,7 @@
 #include "kernels/packed.h"
 #include "kernels/softmax_block.h"
 #include "kernels/softmax_row.h"
+#include "ops/cache_copy.h"
 #include "ops/check.h"
 #include "ops/finite_rows.h"
 #include "ops/indices.h"
@@ -81,7 +86,7 @@ struct Sizes {
   }
 };
 
-// Rows of a sequence that lie side by side, with ascending positions.
+// Rows of a sequence that lie side by side, with ascending positions; or a copy.
 struct Rows {
   int64_t first, count;
   int32_t sequence, position;
@@ -95,6 +100,7 @@ Status each_run(const Call& call, Visit&& visit) {
   for (int64_t i = 0; i < rows;) {
     Rows run{i, 1, sequences.i32()[i], positions.i32()[i]};
     while (i + run.count < rows && sequences.i32()[i + run.count] == run.sequence &&
+           !is_copy(run.sequence) &&
            (run.sequence < 0 || positions.i32()[i + run.count] == run.position + run.count))
       ++run.count;
     i += run.count;
@@ -116,6 +122,7 @@ class Kernel {
     std::fill_n(call_.out.f32(), s_.rows * s_.width, 0.0f);
     int64_t tasks = 0;
     const Status stored = each_run(call_, [&](const Rows& run) -> Status {
+      if (is_copy(run.sequence)) return copy(run);
       WEFT_TRY(check(run));
       store(run);
       tasks += s_.kv_heads * ((run.count + kBlockRows - 1) / kBlockRows);
@@ -137,19 +144,18 @@ class Kernel {
     if (run.position > length)
       return Status(Code::data, cat("position ", run.position, " of sequence ", run.sequence,
                                     " follows ", length, " positions, expected at most ", length));
-    if (run.position < length) WEFT_TRY(check_first(run));
+    if (run.position < length && has_rows(run.sequence, run.first))
+      return Status(Code::data,
+                    cat("sequence ", run.sequence, " goes back to position ", run.position,
+                        " in row ", run.first, ", expected ascending positions in a micro-batch"));
     length = static_cast<int32_t>(run.position + run.count);
     return {};
   }
 
-  // Rows before it would read what it replaces.
-  Status check_first(const Rows& run) const {
+  // Whether a row before that one would read what the row replaces.
+  bool has_rows(int64_t sequence, int64_t before) const {
     const int32_t* sequences = call_.in.back().i32();
-    if (std::find(sequences, sequences + run.first, run.sequence) == sequences + run.first)
-      return {};
-    return Status(Code::data,
-                  cat("sequence ", run.sequence, " goes back to position ", run.position,
-                      " in row ", run.first, ", expected ascending positions in a micro-batch"));
+    return std::find(sequences, sequences + before, sequence) != sequences + before;
   }
 
   const float* row_of(int tensor, int64_t row) const {
@@ -158,7 +164,7 @@ class Kernel {
     return view.f32() + row * view.desc.shape.last();
   }
 
-  int64_t head_at(int32_t sequence, int64_t head) const {
+  int64_t head_at(int64_t sequence, int64_t head) const {
     return (sequence * s_.kv_heads + head) * s_.head_elements();
   }
 
@@ -183,10 +189,37 @@ class Kernel {
     }
   }
 
+  Status copy(const Rows& row) {
+    const CacheCopy copy = copy_of(row.sequence, s_.sequences);
+    const int32_t count = row.position + 1, length = lengths_[copy.from];
+    if (count > length)
+      return Status(Code::data, cat("row ", row.first, " copies ", count, " positions of sequence ",
+                                    copy.from, ", expected at most ", length, ", which it has"));
+    if (has_rows(copy.to, row.first))
+      return Status(Code::data,
+                    cat("row ", row.first, " copies to sequence ", copy.to,
+                        ", expected no row of that sequence before it in the micro-batch"));
+    for_tiles(*call_.tiles, static_cast<int>(s_.kv_heads), [&](int head) {
+      const int64_t from = head_at(copy.from, head), to = head_at(copy.to, head);
+      copy_elements(call_.state[0], from, to, padded(count) * s_.size);
+      copy_elements(call_.state[1], from, to, count * s_.size);
+    });
+    lengths_[copy.to] = count;
+    return {};
+  }
+
+  void copy_elements(const View& state, int64_t from, int64_t to, int64_t count) const {
+    if (s_.bf16)
+      std::copy_n(state.bf16() + from, count, state.bf16() + to);
+    else
+      std::copy_n(state.f32() + from, count, state.f32() + to);
+  }
+
   // Tasks `begin` to `end` - 1: blocks of rows of a head of a run.
   void attend(int64_t begin, int64_t end, float* scratch) const {
     int64_t task = 0;
     (void)each_run(call_, [&](const Rows& run) -> Status {
+      if (is_copy(run.sequence)) return {};
       for (int64_t head = 0; head < s_.kv_heads; ++head)
         for (int64_t row = 0; row < run.count; row += kBlockRows, ++task)
           if (task >= begin && task < end)
@@ -348,8 +381,7 @@ class CachedAttention final : public Op {
   Status check_input(const Attrs& attrs, int port, std::span<const View> in,
                      std::span<const Desc>) const override {
     const auto sequences = static_cast<int>(in.size()) - 1;
-    if (port == sequences)
-      return check_range(in.back(), port, -1, attrs.dims[0] - 1, ", or -1 for padding");
+    if (port == sequences) return check_sequences(attrs, port, in.back());
     return port == sequences - 1 && in.back() ? check_positions(attrs, in) : Status();
   }
 
@@ -361,6 +393,26 @@ class CachedAttention final : public Op {
   Status input_grad(const Call&) const override { return {}; }
 
  private:
+  static Status check_sequences(const Attrs& attrs, int port, const View& sequences) {
+    const int64_t places = attrs.dims[0], least = -1 - places * places;
+    for (int64_t i = 0; i < sequences.desc.elements(); ++i) {
+      const int32_t at = sequences.i32()[i];
+      if (at >= places)
+        return Status(Code::data, cat("input ", port, ": element ", i, " is ", at,
+                                      ", expected 0 to ", places - 1, ", or -1 for padding"));
+      if (at < least)
+        return Status(Code::data, cat("input ", port, ": element ", i, " is ", at, ", expected ",
+                                      least, " to -2 for a copy, or -1 for padding"));
+      if (!is_copy(at)) continue;
+      const CacheCopy copy = copy_of(at, places);
+      if (copy.from == copy.to)
+        return Status(Code::data,
+                      cat("input ", port, ": element ", i, " is ", at, ", a copy of sequence ",
+                          copy.from, " to itself, expected two sequences"));
+    }
+    return {};
+  }
+
   static Status check_positions(const Attrs& attrs, std::span<const View> in) {
     const View &positions = in[in.size() - 2], &sequences = in.back();
     for (int64_t i = 0; i < positions.desc.elements(); ++i)

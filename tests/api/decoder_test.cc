@@ -168,6 +168,39 @@ TEST_P(Decoder, AnotherTextBeginsAtPosition0) {
   EXPECT_EQ(logits_of(used, other), logits_of(fresh, other));
 }
 
+// Of a decoder with two places: the first one to the second one, up to that position.
+Row copy_to_second(int32_t position) { return {0, position, -2 - (0 * 2 + 1)}; }
+
+// The second place gets the first tokens of the text: in the micro-batch that computes them, in
+// place of tokens that it got so before, and in a later step.
+TEST_P(Decoder, HasTheLogitsOfTheWholeWindowAfterTokensThatAreCopied) {
+  const std::vector<float> expected = window(GetParam().tensor);
+  const ModelPtr model = decoder(2);
+  const RunPtr run = begin(model, 2, 8, 1);
+  const auto rest = [](int32_t from) {
+    std::vector<Row> out = part(0, from, kContext);
+    for (Row& row : out) row.sequence = 1;
+    return out;
+  };
+  logits_of(run, part(1, 0, 9));
+  Error err;
+  for (const int32_t last : {6, 14}) {  // with the copy, whole micro-batches
+    std::vector<Row> rows = part(0, 0, last + 1);
+    rows.push_back(copy_to_second(last));
+    ASSERT_EQ(step(run, rows, WEFT_FILL, nullptr, err), WEFT_OK) << err.text;
+    std::vector<float> made;
+    for (const Row& row : rest(last + 1)) append(made, logits_of(run, {row}));
+    EXPECT_TRUE(std::equal(made.begin(), made.end(), expected.begin() + (last + 1) * kVocabulary));
+  }
+  logits_of(run, part(0, 15, 16));
+  logits_of(run, part(0, 16, 24));
+  std::vector<Row> rows = rest(17);
+  rows.insert(rows.begin(), copy_to_second(16));
+  const std::vector<float> made = logits_of(run, rows);
+  EXPECT_TRUE(
+      std::equal(made.begin() + kVocabulary, made.end(), expected.begin() + 17 * kVocabulary));
+}
+
 std::string mesh_name(const testing::TestParamInfo<MeshCase>& info) {
   return std::string(*info.param.axis ? info.param.axis : "one") +
          std::to_string(info.param.threads) + "x" + std::to_string(info.param.tensor);
@@ -216,6 +249,23 @@ TEST(DecoderRefusals, APlaceThatTheCacheDoesNotHave) {
             nullptr)
       << err.text;
   EXPECT_FALSE(logits_of(run, rows(0), err).empty()) << "the run goes on: " << err.text;
+}
+
+TEST(DecoderRefusals, CopiesThatDoNotFit) {
+  const ModelPtr model = decoder(2, 10);
+  const RunPtr run = start(model, config_of(1, 12));
+  const auto refused = [&](const Row& copy, const char* says) {
+    std::vector<Row> rows = part(0, 0, 4);
+    rows.push_back(copy);
+    rows.resize(12, {7, 0, -1});
+    Error err;
+    EXPECT_TRUE(logits_of(run, rows, err).empty());
+    EXPECT_NE(std::strstr(err.text, says), nullptr) << err.text;
+  };
+  refused({7, 0, -6}, "input 2: element 4 is -6, expected -5 to -2 for a copy, or -1 for padding");
+  refused({7, 0, -5}, "input 2: element 4 is -5, a copy of sequence 1 to itself");
+  refused(copy_to_second(10), "input 1: element 4 is 10, expected 0 to 9");
+  refused(copy_to_second(4), "row 4 copies 5 positions of sequence 0, expected at most 4");
 }
 
 TEST(DecoderRefusals, StepsThatFillNothingOrWereNotPlanned) {

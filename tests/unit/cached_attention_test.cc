@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "kernels/fpenv.h"
 #include "kernels/gemm.h"
+#include "ops/cache_copy.h"
 #include "ops/op.h"
 #include "support/threaded_tiles.h"
 
@@ -79,7 +80,8 @@ struct Token {
 class Cache {
  public:
   Cache(int64_t sequences, int64_t length, uint32_t flags = 0, int64_t window = INT32_MAX,
-        double cap = 0) {
+        double cap = 0, bool shares_keys = false)
+      : shares_keys_(shares_keys) {
     attrs_.cap = cap;
     attrs_.heads = kHeads;
     attrs_.flags = flags;
@@ -91,17 +93,25 @@ class Cache {
 
   Status forward(const std::vector<Token>& tokens, Tiles& tiles, std::vector<float>& out) {
     const auto rows = static_cast<int64_t>(tokens.size());
-    std::vector<float> qkv;
+    const std::vector<Operand> operands = operands_of(rows);
+    std::vector<std::vector<float>> values(operands.size() - 2);
     std::vector<int32_t> positions, sequences;
     for (const Token& token : tokens) {
-      qkv.insert(qkv.end(), token.qkv, token.qkv + kWidth);
+      const float* from = token.qkv;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const int64_t width = operands[i].desc.shape.last();
+        values[i].insert(values[i].end(), from, from + width);
+        from += width;
+      }
       positions.push_back(token.position);
       sequences.push_back(token.sequence);
     }
     const Inferred made = infer(rows);
-    const View in[] = {{qkv.data(), {DType::f32, {rows, kWidth}}},
-                       {positions.data(), {DType::i32, {rows}}},
-                       {sequences.data(), {DType::i32, {rows}}}};
+    std::vector<View> in;
+    for (std::vector<float>& tensor : values)
+      in.push_back({tensor.data(), operands[in.size()].desc});
+    in.push_back({positions.data(), {DType::i32, {rows}}});
+    in.push_back({sequences.data(), {DType::i32, {rows}}});
     Memory scratch({DType::i32, {static_cast<int64_t>(made.scratch / 4)}});
     out.assign(static_cast<size_t>(made.out.elements()), -1);
     Call call;
@@ -122,14 +132,21 @@ class Cache {
     return status.ok() ? "" : status.text();
   }
 
-  Inferred infer(int64_t rows) const {
-    const Operand in[] = {{{DType::f32, {rows, kWidth}}, true},
-                          {{DType::i32, {rows}}, true},
-                          {{DType::i32, {rows}}, true}};
-    return op_.infer(attrs_, in, {}).take();
-  }
+  Inferred infer(int64_t rows) const { return op_.infer(attrs_, operands_of(rows), {}).take(); }
 
  private:
+  // Queries, keys and values together, or apart with one head of keys for all queries.
+  std::vector<Operand> operands_of(int64_t rows) const {
+    std::vector<Operand> out;
+    const int64_t one = kWidth / 3 / kHeads;
+    for (const int64_t width :
+         shares_keys_ ? std::vector<int64_t>{kHeads * one, one, one} : std::vector<int64_t>{kWidth})
+      out.push_back({{DType::f32, {rows, width}}, true});
+    out.insert(out.end(), 2, {{DType::i32, {rows}}, true});
+    return out;
+  }
+
+  const bool shares_keys_;
   const Op& op_ = *find_op("cached_attention");
   Attrs attrs_;
   std::vector<Memory> state_;
@@ -254,6 +271,120 @@ TEST(CachedAttention, Bf16HasHalfTheBytesAndAlmostTheValues) {
   for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(exact[i], rounded[i], 0.03);
 }
 
+// The rows of a text at positions `begin` to `end` - 1 of a sequence.
+std::vector<Token> tokens_of(const std::vector<float>& text, int32_t begin, int32_t end,
+                             int32_t sequence) {
+  std::vector<Token> out;
+  for (int32_t i = begin; i < end; ++i)
+    out.push_back({text.data() + static_cast<std::ptrdiff_t>(i) * kWidth, i, sequence});
+  return out;
+}
+
+constexpr int64_t kPlaces = 3;
+
+// Copies positions 0 to `count` - 1.
+Token copy(const std::vector<float>& ignored, int32_t count, int32_t from, int32_t to) {
+  return {ignored.data(), count - 1, number_of({from, to}, kPlaces)};
+}
+
+void append(std::vector<Token>& to, const std::vector<Token>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+struct CopyCase {
+  uint32_t flags;
+  int64_t window;
+  bool shares_keys;
+};
+
+class Copies : public testing::TestWithParam<CopyCase> {
+ protected:
+  static constexpr int32_t kRows = 60;
+  const std::vector<float> text_ = random(kRows * kWidth, 1), other_ = random(kRows * kWidth, 2);
+  SerialTiles serial_;
+  test::ThreadedTiles threads_{4};
+
+  Cache cache() const {
+    return Cache(kPlaces, kRows, GetParam().flags, GetParam().window, 0, GetParam().shares_keys);
+  }
+  void forward(Cache& cache, const std::vector<Token>& tokens, std::vector<float>& out) {
+    const Status status = cache.forward(tokens, threads_, out);
+    EXPECT_TRUE(status.ok()) << status.text();
+  }
+};
+
+// Place 2 gets the first tokens of the text from place 0, before or in the call of the others.
+TEST_P(Copies, HaveTheBitsOfTheirTokens) {
+  std::vector<float> expected, made;
+  Cache fresh = cache();
+  ASSERT_TRUE(fresh.forward(tokens_of(text_, 0, kRows, 2), serial_, expected).ok());
+  for (const int32_t count : {1, 15, 16, 17, 40, 59})
+    for (const bool together : {false, true}) {
+      Cache used = cache();
+      forward(used, tokens_of(other_, 0, kRows, 2), made);
+      std::vector<Token> tokens = tokens_of(text_, 0, 59, 0);
+      if (!together) forward(used, tokens, made);
+      if (!together) tokens.clear();
+      tokens.push_back(copy(text_, count, 0, 2));
+      const size_t before = tokens.size();
+      append(tokens, tokens_of(text_, count, kRows, 2));
+      forward(used, tokens, made);
+      const auto rows = [](auto begin, size_t row) {
+        return begin + static_cast<std::ptrdiff_t>(row) * kWidth / 3;
+      };
+      EXPECT_TRUE(std::all_of(rows(made.begin(), before - 1), rows(made.begin(), before),
+                              [](float x) { return x == 0; }));
+      EXPECT_TRUE(std::equal(rows(made.begin(), before), made.end(),
+                             rows(expected.begin(), static_cast<size_t>(count))))
+          << count << " positions, " << (together ? "one call" : "two calls");
+    }
+}
+
+// The place that was copied gets another text in the same call, and the copy is copied.
+TEST_P(Copies, KeepWhatTheyHadWhenTheyWereMade) {
+  std::vector<float> expected, made;
+  Cache fresh = cache(), used = cache();
+  forward(fresh, tokens_of(text_, 0, kRows, 1), expected);
+  forward(used, tokens_of(text_, 0, 50, 0), made);
+  std::vector<Token> tokens = {copy(text_, 50, 0, 2), copy(text_, 45, 2, 1)};
+  append(tokens, tokens_of(other_, 0, kRows, 0));
+  append(tokens, tokens_of(text_, 45, kRows, 1));
+  forward(used, tokens, made);
+  EXPECT_TRUE(
+      std::equal(made.end() - 15 * kWidth / 3, made.end(), expected.end() - 15 * kWidth / 3));
+}
+
+INSTANTIATE_TEST_SUITE_P(CachedAttention, Copies,
+                         testing::Values(CopyCase{0, INT32_MAX, false},
+                                         CopyCase{kBf16Cache, INT32_MAX, false},
+                                         CopyCase{0, 20, false}, CopyCase{0, INT32_MAX, true},
+                                         CopyCase{kBf16Cache, 20, true}));
+
+TEST(CachedAttention, RefusesCopiesThatDoNotFit) {
+  const std::vector<float> row = random(4 * kWidth, 1);
+  const auto refusal = [&](const std::vector<Token>& tokens) {
+    return Cache(kPlaces, 4).refusal(tokens);
+  };
+  EXPECT_EQ(refusal({{row.data(), 0, -11}}),
+            "input 2: element 0 is -11, expected -10 to -2 for a copy, or -1 for padding");
+  EXPECT_EQ(refusal({copy(row, 1, 1, 1)}),
+            "input 2: element 0 is -6, a copy of sequence 1 to itself, expected two sequences");
+  EXPECT_EQ(refusal({copy(row, 5, 0, 1)}), "input 1: element 0 is 4, expected 0 to 3");
+  EXPECT_EQ(refusal({copy(row, 0, 0, 1)}), "input 1: element 0 is -1, expected 0 to 3");
+  std::vector<Token> tokens = tokens_of(row, 0, 2, 0);
+  tokens.push_back(copy(row, 3, 0, 1));
+  EXPECT_EQ(refusal(tokens),
+            "row 2 copies 3 positions of sequence 0, expected at most 2, which it has");
+  tokens.back() = copy(row, 1, 1, 0);
+  EXPECT_EQ(refusal(tokens),
+            "row 2 copies 1 positions of sequence 1, expected at most 0, which it has");
+  append(tokens, tokens_of(row, 0, 1, 1));
+  std::swap(tokens[2], tokens[3]);
+  EXPECT_EQ(refusal(tokens),
+            "row 3 copies to sequence 0, expected no row of that sequence before it in the "
+            "micro-batch");
+}
+
 TEST(CachedAttention, RefusesTokensThatDoNotFit) {
   const std::vector<float> row = random(kWidth, 1);
   const auto token = [&](int32_t position, int32_t sequence) {
@@ -261,8 +392,8 @@ TEST(CachedAttention, RefusesTokensThatDoNotFit) {
   };
   EXPECT_EQ(Cache(2, 4).refusal({token(0, 2)}),
             "input 2: element 0 is 2, expected 0 to 1, or -1 for padding");
-  EXPECT_EQ(Cache(2, 4).refusal({token(0, 0), token(0, -2)}),
-            "input 2: element 1 is -2, expected 0 to 1, or -1 for padding");
+  EXPECT_EQ(Cache(2, 4).refusal({token(0, 0), token(0, -6)}),
+            "input 2: element 1 is -6, expected -5 to -2 for a copy, or -1 for padding");
   EXPECT_EQ(Cache(2, 2).refusal({token(0, 1), token(1, 1), token(2, 1)}),
             "input 1: element 2 is 2, expected 0 to 1");
   EXPECT_EQ(Cache(2, 4).refusal({token(0, 1), token(2, 1)}),
