@@ -5,8 +5,14 @@
 
 namespace weft::api {
 
+size_t common_beginning(std::span<const int32_t> place, std::span<const int32_t> sequence) {
+  const auto some = place.first(std::min(place.size(), sequence.size() - 1));
+  const auto end = std::mismatch(some.begin(), some.end(), sequence.begin()).first;
+  return static_cast<size_t>(end - some.begin());
+}
+
 CachePlaces::CachePlaces(int32_t replicas, int32_t each)
-    : free_in_(static_cast<size_t>(replicas), each) {
+    : each_(each), free_in_(static_cast<size_t>(replicas), each) {
   for (int32_t number = 0; number < each; ++number)
     for (int32_t replica = 0; replica < replicas; ++replica)
       free_.push_back({.place = {replica, number}, .tokens = {}, .weights = 0});
@@ -14,10 +20,7 @@ CachePlaces::CachePlaces(int32_t replicas, int32_t each)
 
 size_t CachePlaces::common(const Free& free, std::span<const int32_t> tokens,
                            uint64_t weights) const {
-  if (free.weights != weights) return 0;
-  const auto some = tokens.first(std::min(free.tokens.size(), tokens.size() - 1));
-  const auto end = std::mismatch(some.begin(), some.end(), free.tokens.begin()).first;
-  return static_cast<size_t>(end - some.begin());
+  return free.weights == weights ? common_beginning(free.tokens, tokens) : 0;
 }
 
 CachePlaces::Taken CachePlaces::take(std::span<const int32_t> tokens, uint64_t weights) {
@@ -30,6 +33,16 @@ CachePlaces::Taken CachePlaces::take(std::span<const int32_t> tokens, uint64_t w
   const Taken out{best->place, common(*best, tokens, weights)};
   free_.erase(best);
   --free_in(out.place);
+  return out;
+}
+
+CachePlaces::Taken CachePlaces::most_common(int32_t replica, std::span<const int32_t> tokens,
+                                            uint64_t weights) const {
+  Taken out{{replica, -1}, 0};
+  for (const Free& free : free_)
+    if (const size_t cached = common(free, tokens, weights);
+        free.place.replica == replica && cached > out.cached)
+      out = {free.place, cached};
   return out;
 }
 

@@ -2,7 +2,8 @@
 // computes the others in steps. Sequences join and leave between tokens.
 //
 // A place of the cache keeps the tokens of the sequence that has left. A sequence that begins like
-// it, as the next turn of a conversation, has these tokens in the cache from the start.
+// it, as the next turn of a conversation, has these tokens in the cache from the start. Those with
+// which another sequence begins that still runs are copied (api/shared_beginning.h).
 #include <algorithm>
 #include <array>
 
@@ -58,7 +59,7 @@ struct weft_generator {
                         .model->node(run.run->plan().model->outputs().front())
                         .one.out.shape.last()),
         free_(run.run->plan().config.data, static_cast<int32_t>(attention.attrs.dims[0])),
-        rows_(run.run->plan(), context_, free_.size()) {
+        rows_(run.run->plan(), context_, free_) {
     // So that a failed allocation finds all sequences as they were before or after a token.
     sequences_.reserve(free_.size());
     made_.reserve(static_cast<size_t>(run.run->plan().config.micro_batch_size));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/cache_copy.h"
+
 namespace weft::api {
 
 namespace {
@@ -12,26 +14,20 @@ size_t replica_of(const Sequence& sequence) { return static_cast<size_t>(sequenc
 
 }  // namespace
 
-StepRows::StepRows(const Plan& plan, size_t context, size_t sequences)
+StepRows::StepRows(const Plan& plan, size_t context, const CachePlaces& places)
     : context_(context),
+      places_(places),
       full_(static_cast<size_t>(plan.config.micro_batch_size)),
       small_(static_cast<size_t>(plan.config.short_size)),
       micro_batches_(static_cast<size_t>(plan.first_micro_batch(Mode::infer, 1))),
       can_fill_(plan.mode(Mode::fill).present),
       left_(static_cast<size_t>(plan.config.data)),
       chosen_(static_cast<size_t>(plan.config.data)) {
-  shares_.reserve(sequences);
-  by_turn_.reserve(sequences);
+  cached_.reserve(places.size());
+  shares_.reserve(places.size());
+  by_turn_.reserve(places.size());
   for (std::vector<Row>& rows : chosen_) rows.reserve(full_ * micro_batches_);
   rows_.reserve(chosen_.size() * full_ * micro_batches_);
-}
-
-// How many tokens of the sequence the rows may have.
-size_t StepRows::wanted(const Sequence& sequence, Tokens tokens) {
-  const size_t waiting = sequence.waiting();
-  if (tokens == Tokens::all) return waiting;
-  if (tokens == Tokens::next) return waiting == 1 ? 1 : 0;
-  return waiting > 0 ? waiting - 1 : 0;
 }
 
 // As many rows as its replica has left. False: it has none.
@@ -43,10 +39,17 @@ bool StepRows::give(Share& share, size_t count) {
   return count > 0;
 }
 
-void StepRows::add_rows(const Share& share) {
+void StepRows::add_rows(const Share& share, const SharedBeginning& shared) {
   Sequence& sequence = *share.sequence;
   std::vector<Row>& rows = chosen_[replica_of(sequence)];
-  for (size_t i = 0; i < share.rows; ++i, ++sequence.cached)
+  const size_t copies = share.rows > 0 && shared.from >= 0 ? 1 : 0;
+  if (copies > 0) {
+    sequence.cached = shared.copied;
+    rows.push_back({.token = 0,
+                    .position = static_cast<int32_t>(shared.copied) - 1,
+                    .place = number_of({shared.from, sequence.place.number}, places_.each())});
+  }
+  for (size_t i = copies; i < share.rows; ++i, ++sequence.cached)
     rows.push_back({.token = sequence.tokens[sequence.cached],
                     .position = static_cast<int32_t>(sequence.cached),
                     .place = sequence.place.number});
@@ -54,23 +57,28 @@ void StepRows::add_rows(const Share& share) {
 }
 
 // Chooses at most `most` rows of each replica. Each sequence gets one in turn. Beginnings get the
-// rows that are left, that of the oldest sequence first.
+// rows that are left, that of the oldest sequence first: what it computes in the step, a later one
+// can copy in the same step.
 void StepRows::choose_rows(const Sequences& sequences, size_t most, Tokens tokens) {
   shares_.clear();
   for (const bool next : {true, false})
     for (const auto& sequence : sequences)
-      if ((sequence->waiting() == 1) == next && wanted(*sequence, tokens) > 0)
-        shares_.push_back({sequence.get(), wanted(*sequence, tokens), 0});
+      if (next ? sequence->waiting() == 1 && tokens != Tokens::but_last
+               : sequence->waiting() > 1 && tokens != Tokens::next)
+        shares_.push_back({sequence.get(), 0});
   by_turn_.clear();
-  for (Share& share : shares_) by_turn_.push_back(&share);
+  for (Share& share : shares_)
+    if (!shared(*share.sequence, sequences).is_awaited) by_turn_.push_back(&share);
   std::sort(by_turn_.begin(), by_turn_.end(),
             [](const Share* a, const Share* b) { return a->sequence->turn < b->sequence->turn; });
   left_.assign(chosen_.size(), most);
   for (Share* share : by_turn_)
     if (give(*share, 1)) share->sequence->turn = new_turn();
   for (Share& share : shares_) {
-    give(share, share.wanted - share.rows);
-    add_rows(share);
+    const SharedBeginning found = shared(*share.sequence, sequences);
+    if (found.is_awaited) continue;
+    give(share, found.rows - (tokens == Tokens::but_last) - share.rows);
+    add_rows(share, found);
   }
 }
 
@@ -88,11 +96,13 @@ size_t StepRows::rounds(const Sequences& sequences, size_t groups) const {
 
 void StepRows::choose(const Sequences& sequences) {
   for (std::vector<Row>& rows : chosen_) rows.clear();
+  cached_.clear();
   size_t next = 0;
   std::vector<size_t> waiting(chosen_.size());
   for (const auto& sequence : sequences) {
+    cached_.push_back(sequence->cached);
     next += sequence->waiting() == 1;
-    waiting[replica_of(*sequence)] += sequence->waiting();
+    waiting[replica_of(*sequence)] += shared(*sequence, sequences).rows;
   }
   // A beginning of few tokens takes no longer with logits.
   const size_t few = small_ ? std::min(full_ - 1, small_ * micro_batches_) : full_;
@@ -147,10 +157,7 @@ void StepRows::choose_more(const Sequences& sequences) {
 }
 
 void StepRows::give_back(const Sequences& sequences) const {
-  for (const auto& sequence : sequences)
-    for (const Row& row : chosen_[replica_of(*sequence)])
-      if (row.place == sequence->place.number)
-        sequence->cached = std::min(sequence->cached, static_cast<size_t>(row.position));
+  for (size_t i = 0; i < cached_.size(); ++i) sequences[i]->cached = cached_[i];
 }
 
 }  // namespace weft::api

@@ -10,34 +10,24 @@
 // If a step has fewer rows than sequences wait, the sequences get rows in turn, next tokens and
 // beginnings alike, so that each of them advances.
 //
+// The beginning of a sequence may begin with a copy from another place of the cache, which takes a
+// row. It is valid from its row on, so that it can follow the tokens that it copies in a step. A
+// sequence gets no row in turn while an earlier one computes tokens that both begin with.
+//
 // Replicas have caches of their own. Each sequence belongs to one, and its rows are in
 // micro-batches of that replica.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "api/cache_places.h"
+#include "api/sequence.h"
+#include "api/shared_beginning.h"
 #include "plan/plan.h"
-#include "weft.h"
 
 namespace weft::api {
 
-struct Sequence {
-  uint64_t id;
-  CachePlace place;
-  weft_sequence_config config;
-  std::vector<int32_t> tokens, stops;
-  size_t begun;       // number of tokens at the start
-  size_t cached = 0;  // tokens
-  uint64_t weights;   // weft_run::weights_written of the cached ones
-  uint64_t turn;      // StepRows::new_turn() when it joined or got a row in turn
-  size_t waiting() const { return tokens.size() - cached; }
-};
-using Sequences = std::vector<std::unique_ptr<Sequence>>;
-
-// A token of a sequence, or padding.
+// A token of a sequence, a copy (ops/cache_copy.h), or padding.
 struct Row {
   int32_t token = 0, position = 0, place = -1;
   uint64_t sequence = 0;  // that gets the logits of the row; 0: none
@@ -45,8 +35,8 @@ struct Row {
 
 class StepRows {
  public:
-  // `context`: positions of a sequence in the cache, which has places for so many sequences.
-  StepRows(const Plan& plan, size_t context, size_t sequences);
+  // `context`: positions of a sequence in the cache. `places`: of the cache, all of which are free.
+  StepRows(const Plan& plan, size_t context, const CachePlaces& places);
 
   // A turn that comes after all earlier ones. The sequence with the first turn gets the next row.
   uint64_t new_turn() { return ++turns_; }
@@ -74,19 +64,23 @@ class StepRows {
   // What a sequence gets of the rows that are being chosen.
   struct Share {
     Sequence* sequence;
-    size_t wanted, rows;
+    size_t rows;
   };
-  static size_t wanted(const Sequence& sequence, Tokens tokens);
+  SharedBeginning shared(const Sequence& sequence, const Sequences& all) const {
+    return shared_beginning(sequence, all, places_);
+  }
   bool give(Share& share, size_t count);
-  void add_rows(const Share& share);
+  void add_rows(const Share& share, const SharedBeginning& shared);
   void choose_rows(const Sequences& sequences, size_t most, Tokens tokens);
   void join_replicas(const Sequences& sequences);
   size_t rounds(const Sequences& sequences, size_t groups) const;
 
   const size_t context_;
+  const CachePlaces& places_;
   const size_t full_, small_, micro_batches_;  // rows of micro-batches, and those of a replica
   const bool can_fill_;                        // the run makes steps without logits
   uint64_t turns_ = 0;
+  std::vector<size_t> cached_;  // by each sequence, before the step
   std::vector<Share> shares_;
   std::vector<Share*> by_turn_;
   std::vector<size_t> left_;              // rows per replica that no share has

@@ -9,19 +9,6 @@
 
 namespace {
 
-// The tokens that a generator adds to one text.
-Tokens one(const Tokens& begin, const weft_sequence_config& config) {
-  const RunPtr run = new_run(1, 1, 0, 16, 2, 0, WEFT_STEPS_FORWARD);
-  const GeneratorPtr generator = new_generator(run);
-  add(generator, begin, config);
-  Tokens out;
-  for (weft_token token; poll(generator, token);) {
-    EXPECT_EQ(token.index, config.first + out.size());
-    out.push_back(token.token);
-  }
-  return out;
-}
-
 struct Drive {
   const char* name;
   uint32_t ranks, threads, size, short_size, micro_batches, sequences;
@@ -194,17 +181,6 @@ TEST(Generator, ASequenceContinuesAnother) {
   weft_sequence_config config = config_of(7);
   config.first = 5;
   EXPECT_EQ(one(longer, config), Tokens(all.begin() + 5, all.end()));
-}
-
-// Jobs of a run without threads until the next token.
-size_t jobs_of(const GeneratorPtr& generator, weft_token& token) {
-  Error err;
-  token = sized<weft_token>();
-  size_t polls = 1;
-  weft_status got = 0;
-  for (; (got = weft_generator_poll(generator.get(), &token, 0, &err)) == 0; ++polls) {}
-  EXPECT_EQ(got, 1) << err.text;
-  return polls;
 }
 
 TEST(Generator, ASequenceThatBeginsLikeAnEarlierOneUsesItsCache) {

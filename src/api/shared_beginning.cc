@@ -1,0 +1,62 @@
+#include "api/shared_beginning.h"
+
+#include <algorithm>
+
+#include "ops/cache_copy.h"
+
+namespace weft::api {
+
+namespace {
+
+// A copy takes a row. It moves as many bytes for 64 tokens as a core moves in about the time of
+// another row; an estimate. So few tokens are computed again.
+constexpr size_t kLeastSaved = 4, kTokensOfRow = 64;
+
+// For a sequence that has `cached` of the tokens.
+bool is_worth_row(size_t tokens, size_t cached) {
+  return tokens >= cached + kLeastSaved + tokens / kTokensOfRow;
+}
+
+}  // namespace
+
+SharedBeginning shared_beginning(const Sequence& sequence, const Sequences& all,
+                                 const CachePlaces& places) {
+  SharedBeginning out{.rows = sequence.waiting()};
+  if (out.rows <= kLeastSaved || places.each() > kMostCopyPlaces) return out;
+  const size_t all_but_last = sequence.tokens.size() - 1;
+  size_t most = sequence.cached, coming = 0;  // tokens that can be copied, now or later
+  const auto add = [&](int32_t place, size_t tokens) {
+    if (tokens <= most) return;
+    most = tokens;
+    out.from = place;
+  };
+  bool is_earlier = true;
+  for (const auto& other : all) {
+    if (other.get() == &sequence) {
+      is_earlier = false;
+      continue;
+    }
+    if (other->place.replica != sequence.place.replica || other->weights != sequence.weights)
+      continue;
+    // An earlier sequence computes all of its tokens but the last one before it is continued.
+    const size_t has = other->cached, gets = is_earlier ? other->tokens.size() - 1 : 0;
+    if (std::min(has, all_but_last) <= most && std::min(gets, all_but_last) <= coming) continue;
+    const size_t common = common_beginning(other->tokens, sequence.tokens);
+    add(other->place.number, std::min(common, has));
+    coming = std::max(coming, std::min(common, gets));
+  }
+  const CachePlaces::Taken left =
+      places.most_common(sequence.place.replica, sequence.tokens, sequence.weights);
+  add(left.place.number, left.cached);
+  out.is_awaited = coming > most && is_worth_row(coming, sequence.cached);
+  const bool copies = is_worth_row(most, sequence.cached);
+  if (copies)
+    out.copied = most;
+  else
+    out.from = -1;
+  if (copies || out.is_awaited)
+    out.rows = 1 + sequence.tokens.size() - (out.is_awaited ? coming : most);
+  return out;
+}
+
+}  // namespace weft::api
