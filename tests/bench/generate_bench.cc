@@ -7,8 +7,8 @@
 //
 //   build/tests/bench/bench_generate BLOCKS WIDTH HEADS VOCABULARY LENGTH TEXTS TOKENS [OPTION...]
 //
-// LENGTH: tokens at the start of a text. Options: data=N, stage=N, tensor=N,
-// threads=N, bf16.
+// LENGTH: tokens at the start of a text. Options: data=N, stage=N, tensor=N, threads=N, bf16, and
+// same: all texts begin with the same tokens.
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -33,7 +33,7 @@ void require(weft_status status) {
 [[noreturn]] void refuse(const char* what) {
   std::fprintf(stderr,
                "bench_generate: '%s', expected seven numbers, then data=N, stage=N, tensor=N, "
-               "threads=N or bf16\n",
+               "threads=N, bf16 or same\n",
                what);
   std::exit(2);
 }
@@ -48,7 +48,7 @@ uint32_t number(std::string_view text) {
 
 struct Options {
   uint32_t data = 1, stage = 1, tensor = 1, threads = 1;
-  bool bf16 = false;
+  bool bf16 = false, same = false;
 };
 
 Options options_of(int argc, char** argv) {
@@ -59,6 +59,8 @@ Options options_of(int argc, char** argv) {
     const std::string_view key = text.substr(0, equals);
     if (text == "bf16")
       out.bf16 = true;
+    else if (text == "same")
+      out.same = true;
     else if (key == "data")
       out.data = number(text.substr(equals + 1));
     else if (key == "stage")
@@ -105,12 +107,12 @@ weft_run* start(const std::string& preset, uint32_t texts, const Options& option
 }
 
 void add_texts(weft_generator* generator, uint32_t texts, uint32_t length, uint32_t vocabulary,
-               uint32_t tokens, uint32_t seed) {
+               uint32_t tokens, bool same, uint32_t seed) {
   std::mt19937 random(seed);
+  std::vector<int32_t> text(length);
   for (uint32_t i = 0; i < texts; ++i) {
-    std::vector<int32_t> text;
-    for (uint32_t k = 0; k < length; ++k)
-      text.push_back(static_cast<int32_t>(random() % vocabulary));
+    if (i == 0 || !same)
+      for (int32_t& token : text) token = static_cast<int32_t>(random() % vocabulary);
     weft_sequence_config config;
     weft_sequence_config_init(&config, sizeof config);
     config.temperature = 0;
@@ -146,9 +148,9 @@ int main(int argc, char** argv) {
   weft_run* run = start(preset, texts, options);
   weft_generator* generator = nullptr;
   require(weft_generator_new(run, &generator, &err));
-  add_texts(generator, texts, length, vocabulary, 1, 1);
+  add_texts(generator, texts, length, vocabulary, 1, options.same, 1);
   take_tokens(generator, texts);
-  add_texts(generator, texts, length, vocabulary, tokens + 1, 2);
+  add_texts(generator, texts, length, vocabulary, tokens + 1, options.same, 2);
   double before = now();
   for (uint32_t i = 0; i <= tokens; ++i) {
     take_tokens(generator, texts);
