@@ -102,7 +102,7 @@ TEST(Asynchronous, APlanComesBackFromItsFile) {
   weft_plan_config config = pipedream(3, 5);
   config.vertical_sync = 1;
   const Directory directory;
-  const std::string path = directory.path + "/plan.json";
+  const std::string path = directory.path() + "/plan.json";
   Error err;
   ASSERT_EQ(weft_plan_save(new_plan(model, config).get(), path.c_str(), &err), WEFT_OK) << err.text;
   weft_plan* loaded = nullptr;

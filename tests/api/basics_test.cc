@@ -238,7 +238,7 @@ TEST(FirstVersion, OfEachFilledStructIsEnough) {
   weft_profile_free(profile);
   EXPECT_EQ(offsetof(weft_event, idle), 72u) << "run_test polls such an event";
   const Directory directory;
-  const std::string file = directory.path + "/weights.safetensors";
+  const std::string file = directory.path() + "/weights.safetensors";
   const RunPtr run = start(model, plan_config(2));
   ASSERT_EQ(weft_run_export(run.get(), file.c_str(), nullptr), WEFT_OK);
   const CheckpointPtr checkpoint = open_checkpoint(file);

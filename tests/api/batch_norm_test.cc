@@ -305,9 +305,9 @@ TEST(RunningMoments, AreLoadedFromCheckpointsThatHaveOptimizerStateOfThem) {
   make(old, Batch(0));
   Error err;
   weft_save_config to = defaults(weft_save_config_init);
-  to.directory = directory.path.c_str();
+  to.directory = directory.path().c_str();
   ASSERT_EQ(weft_run_save(old.get(), &to, &err), WEFT_OK) << err.text;
-  const CheckpointPtr saved = open_checkpoint(directory.path);
+  const CheckpointPtr saved = open_checkpoint(directory.path());
   const RunPtr run = start(model_with_batch_norm(), config_of(1));
   ASSERT_EQ(weft_run_load(run.get(), saved.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
   EXPECT_EQ(digest(run), digest(old));

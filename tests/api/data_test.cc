@@ -8,7 +8,7 @@ namespace {
 
 struct FileDirectory : Directory {
   std::string file(const char* name, const std::string& bytes) const {
-    const std::string at = path + "/" + name;
+    const std::string at = *this / name;
     std::ofstream(at, std::ios::binary) << bytes;
     return at;
   }
@@ -54,7 +54,7 @@ TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
   const FileDirectory directory;
   const std::string text = directory.file("text", std::string(100, 'a')),
                     odd = directory.file("odd.u16", "abc"), two = directory.file("two", "ab"),
-                    one = directory.file("one", "a"), none = directory.path + "/none";
+                    one = directory.file("one", "a"), none = directory.path() + "/none";
   const auto refused = [](const weft_data_config& config, weft_status status,
                           std::initializer_list<const char*> parts) {
     weft_data* out = nullptr;

@@ -1,10 +1,10 @@
-// A run of two ranks on any driver, and a directory for its files.
+// A run of two ranks on any driver.
 #pragma once
 
-#include <filesystem>
 #include <thread>
 
 #include "api/api.h"
+#include "support/directory.h"
 
 // Where ranks compute: on the caller's thread, on threads of this process, or as members of a mesh.
 struct Driver {
@@ -63,22 +63,14 @@ struct TwoRanks {
   RunPtr run;
 };
 
-// Empty, and removed with all that is in it.
-struct Directory {
-  Directory() {
-    char name[] = "/tmp/weft-api-XXXXXX";
-    path = mkdtemp(name);
-  }
-  ~Directory() { std::filesystem::remove_all(path); }
-  std::string path;
-};
+using weft::test::Directory;
 
 inline std::string save(const RunPtr& run, const Directory& directory) {
   weft_save_config config = defaults(weft_save_config_init);
-  config.directory = directory.path.c_str();
+  config.directory = directory.path().c_str();
   Error err;
   EXPECT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
-  return directory.path;
+  return directory.path();
 }
 
 // Of the small models of the tests, which have six parameters.

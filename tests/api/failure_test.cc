@@ -235,7 +235,7 @@ TEST(Failure, DuringASaveNamesTheRankAndWhatItWasAskedFor) {
   const Directory directory;
   kill(both.child, SIGSTOP);
   weft_save_config config = defaults(weft_save_config_init);
-  config.directory = directory.path.c_str();
+  config.directory = directory.path().c_str();
   config.flags = WEFT_SAVE_QUEUE;
   Error err;
   ASSERT_EQ(weft_run_save(both.run.get(), &config, &err), WEFT_OK) << err.text;
@@ -248,7 +248,7 @@ TEST(Failure, DuringASaveNamesTheRankAndWhatItWasAskedFor) {
   EXPECT_EQ(text.rfind("rank 1 (stages 1 and 3, pid " + std::to_string(both.child), 0), 0u) << text;
   EXPECT_NE(text.find(") lost: silent for 1 s; "), std::string::npos) << text;
   EXPECT_NE(text.find("it was asked for a piece of parameter '"), std::string::npos) << text;
-  EXPECT_TRUE(std::filesystem::is_empty(directory.path)) << "what was written is given up";
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path())) << "what was written is given up";
 }
 
 TEST(Failure, TakesNoArgumentsThatCannotBe) {

@@ -69,7 +69,7 @@ RunPtr start_layers(std::initializer_list<const char*> names, int64_t width = 6)
 TEST(Save, AnOptionIsThereOnceAndHasAKey) {
   const Directory directory;
   const RunPtr run = start_layers({"a"});
-  const std::string path = directory.path + "/checkpoints";
+  const std::string path = directory.path() + "/checkpoints";
   weft_save_config config = defaults(weft_save_config_init);
   config.directory = path.c_str();
   const auto refused = [&](std::vector<weft_pair> options,
@@ -89,11 +89,11 @@ TEST(Load, TakesWhatFitsAndListsWhatDoesNot) {
   const RunPtr saved = start_layers({"a", "b"});
   step(saved, {noise({6, 6}).get(), noise({6, 6}, 2).get()});
   weft_save_config config = defaults(weft_save_config_init);
-  config.directory = directory.path.c_str();
+  config.directory = directory.path().c_str();
   Error err;
   ASSERT_EQ(weft_run_save(saved.get(), &config, &err), WEFT_OK) << err.text;
-  const CheckpointPtr checkpoint = open_checkpoint(directory.path);
-  const std::string file = directory.path + "/weights.safetensors";
+  const CheckpointPtr checkpoint = open_checkpoint(directory.path());
+  const std::string file = directory.path() + "/weights.safetensors";
   ASSERT_EQ(weft_checkpoint_export(checkpoint.get(), file.c_str(), &err), WEFT_OK) << err.text;
   const CheckpointPtr weights = open_checkpoint(file);
 
@@ -129,11 +129,11 @@ TEST(CheckpointTest, ParametersThatMatchKeepTheirValues) {
   const Directory directory;
   const RunPtr saved = start_layers({"a", "b"});
   weft_save_config config = defaults(weft_save_config_init);
-  config.directory = directory.path.c_str();
+  config.directory = directory.path().c_str();
   Error err;
   ASSERT_EQ(weft_run_save(saved.get(), &config, &err), WEFT_OK) << err.text;
-  const CheckpointPtr checkpoint = open_checkpoint(directory.path);
-  const std::string file = directory.path + "/weights.safetensors";
+  const CheckpointPtr checkpoint = open_checkpoint(directory.path());
+  const std::string file = directory.path() + "/weights.safetensors";
   ASSERT_EQ(weft_checkpoint_export(checkpoint.get(), file.c_str(), &err), WEFT_OK) << err.text;
   const CheckpointPtr weights = open_checkpoint(file);
   const auto body = read(saved, "a.weight", WEFT_VALUE, {6, 6});
@@ -177,10 +177,10 @@ RunPtr start_adapted(std::initializer_list<const char*> names) {
 TEST(CheckpointTest, ParametersThatKeepTheirValuesHideNoMissingOnes) {
   const Directory directory;
   weft_save_config config = defaults(weft_save_config_init);
-  config.directory = directory.path.c_str();
+  config.directory = directory.path().c_str();
   Error err;
   ASSERT_EQ(weft_run_save(start_adapted({"a", "b"}).get(), &config, &err), WEFT_OK) << err.text;
-  const CheckpointPtr checkpoint = open_checkpoint(directory.path);
+  const CheckpointPtr checkpoint = open_checkpoint(directory.path());
   const RunPtr longer = start_adapted({"a", "b", "c"});
   for (const char* kept : {"b.*", "a.weight,a.bias,b.*"})
     expect_error(weft_run_load_except(longer.get(), checkpoint.get(), kept, &err), err, WEFT_EDATA,
@@ -198,7 +198,7 @@ TEST(CheckpointTest, AHeadThatIsTiedToAParameterThatKeepsItsValueIsNotCompared) 
     return start(ModelPtr(made), plan_config());
   };
   const Directory directory;
-  const std::string file = directory.path + "/weights.safetensors";
+  const std::string file = directory.path() + "/weights.safetensors";
   Error err;
   const RunPtr untied = preset("gpt-nano:blocks=1,width=8,heads=1,context=4,vocabulary=5,tied=0");
   ASSERT_EQ(weft_run_export(untied.get(), file.c_str(), &err), WEFT_OK) << err.text;
@@ -231,7 +231,7 @@ TEST(CheckpointTest, ADamagedLatestOfADirectoryIsPassedOverWithAWarning) {
   const Directory directory;
   const RunPtr run = start_layers({"a"});
   weft_save_config config = defaults(weft_save_config_init);
-  config.directory = directory.path.c_str();
+  config.directory = directory.path().c_str();
   Error err;
   std::string digests[2];
   for (std::string& saved : digests) {
@@ -239,17 +239,17 @@ TEST(CheckpointTest, ADamagedLatestOfADirectoryIsPassedOverWithAWarning) {
     ASSERT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
     saved = digest(run);
   }
-  const std::string newest = directory.path + "/step-00000002",
+  const std::string newest = directory.path() + "/step-00000002",
                     shard = newest + "/model-00001.safetensors";
   weft_checkpoint_info info = sized<weft_checkpoint_info>();
-  const CheckpointPtr whole = open_checkpoint(directory.path);
+  const CheckpointPtr whole = open_checkpoint(directory.path());
   ASSERT_EQ(weft_checkpoint_describe(whole.get(), &info), WEFT_OK);
   EXPECT_EQ(info.warning, nullptr);
   std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(-1, std::ios::end);
   file.put('\x7f');
   file.close();
-  const CheckpointPtr older = open_checkpoint(directory.path);
+  const CheckpointPtr older = open_checkpoint(directory.path());
   ASSERT_EQ(weft_checkpoint_describe(older.get(), &info), WEFT_OK);
   EXPECT_EQ(info.step, 1u);
   ASSERT_NE(info.warning, nullptr);
@@ -281,12 +281,12 @@ TEST(CheckpointTest, TheModelIsAsItWasGiven) {
     const Directory directory;
     const RunPtr run = start_layers({"a"});
     weft_save_config config = defaults(weft_save_config_init);
-    config.directory = directory.path.c_str();
+    config.directory = directory.path().c_str();
     config.model = given;
     Error err;
     ASSERT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
     weft_checkpoint_info info = sized<weft_checkpoint_info>();
-    const CheckpointPtr checkpoint = open_checkpoint(directory.path);
+    const CheckpointPtr checkpoint = open_checkpoint(directory.path());
     ASSERT_EQ(weft_checkpoint_describe(checkpoint.get(), &info), WEFT_OK);
     EXPECT_STREQ(info.model, given);
   }
@@ -299,10 +299,10 @@ TEST(Load, AnotherRuleMeansOtherThingsByTheSameTensors) {
   config.optimizer = &optimizer;
   const RunPtr saved = start(small_model(), config);
   weft_save_config save = defaults(weft_save_config_init);
-  save.directory = directory.path.c_str();
+  save.directory = directory.path().c_str();
   Error err;
   ASSERT_EQ(weft_run_save(saved.get(), &save, &err), WEFT_OK) << err.text;
-  const CheckpointPtr checkpoint = open_checkpoint(directory.path);
+  const CheckpointPtr checkpoint = open_checkpoint(directory.path());
   optimizer.rule = WEFT_ADAM;
   const RunPtr adam = start(small_model(), config);
   expect_error(weft_run_load(adam.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), err, WEFT_EINVAL,
@@ -323,7 +323,7 @@ TEST(Load, AModelThatDoesNotTrainIsSavedWithoutState) {
   };
   const RunPtr run = made(), other = made();
   weft_save_config save = defaults(weft_save_config_init);
-  save.directory = directory.path.c_str();
+  save.directory = directory.path().c_str();
   char text[33];
   Error err;
   const TensorPtr bias = zeros({3});
@@ -333,8 +333,9 @@ TEST(Load, AModelThatDoesNotTrainIsSavedWithoutState) {
                {"no loss", "optimizer state"});
   EXPECT_EQ(weft_run_optimizer_digest(run.get(), text, &err), WEFT_OK) << err.text;
   ASSERT_EQ(weft_run_save(run.get(), &save, &err), WEFT_OK) << err.text;
-  EXPECT_EQ(weft_run_load(other.get(), open_checkpoint(directory.path).get(), WEFT_LOAD_ALL, &err),
-            WEFT_OK)
+  EXPECT_EQ(
+      weft_run_load(other.get(), open_checkpoint(directory.path()).get(), WEFT_LOAD_ALL, &err),
+      WEFT_OK)
       << err.text;
   EXPECT_EQ(digest(other), digest(run));
 }

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "api/api.h"
+#include "api/drivers.h"
 
 namespace {
 
@@ -26,12 +26,6 @@ uint64_t step_of(const CheckpointPtr& checkpoint) {
 
 // A run with a checkpoint, one step after it.
 struct Saved {
-  Saved() {
-    char name[] = "/tmp/weft-full-XXXXXX";
-    directory = mkdtemp(name);
-  }
-  ~Saved() { fs::remove_all(directory); }
-
   void begin() {
     run = start(small_model(), plan_config(2), 1);
     train();
@@ -73,7 +67,8 @@ struct Saved {
     train();
   }
 
-  std::string directory, before;
+  const Directory place;
+  std::string directory = place.path(), before;
   TensorPtr x = noise({6, 6}), y = noise({6, 3}, 2);
   RunPtr run;
   int failures = 0;

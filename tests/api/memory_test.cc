@@ -12,7 +12,7 @@
 #include <mutex>
 #include <thread>
 
-#include "api/api.h"
+#include "api/drivers.h"
 #include "support/weft_memory.h"
 
 namespace {
@@ -96,12 +96,6 @@ class Pair {
 
 class AnyDriver : public testing::TestWithParam<Driver> {
  protected:
-  AnyDriver() {
-    char name[] = "/tmp/weft-memory-XXXXXX";
-    directory_ = mkdtemp(name);
-  }
-  ~AnyDriver() override { fs::remove_all(directory_); }
-
   // The whole life of a run, as far as it gets. Collects the statuses of the failed calls of every
   // rank.
   std::vector<weft_status> live() {
@@ -125,11 +119,11 @@ class AnyDriver : public testing::TestWithParam<Driver> {
     weft_tensor* const inputs[] = {x_.get(), y_.get()};
     char digest[33];
     weft_save_config save = defaults(weft_save_config_init);
-    save.directory = directory_.c_str();
+    save.directory = directory_.path().c_str();
     if (!steps(run, inputs)) return;
     if (!fine(weft_run_save(run, &save, &err))) return;
     weft_checkpoint* checkpoint = nullptr;
-    if (fine(weft_checkpoint_open(directory_.c_str(), &checkpoint, &err)))
+    if (fine(weft_checkpoint_open(directory_.path().c_str(), &checkpoint, &err)))
       (void)fine(weft_run_load(run, checkpoint, WEFT_LOAD_ALL, &err));
     weft_checkpoint_free(checkpoint);
     (void)fine(weft_run_digest(run, digest, &err));
@@ -165,7 +159,7 @@ class AnyDriver : public testing::TestWithParam<Driver> {
 
   PlanPtr plan_ = new_plan(tiny_model(), plan_config(2));
   TensorPtr x_ = noise({6, 6}), y_ = noise({6, 3}, 2);
-  std::string directory_;
+  const Directory directory_;
   std::vector<weft_status> failed_;
 };
 
@@ -322,16 +316,15 @@ class Trio {
 // Requests that ranks have not answered when an allocation fails are not mistaken for later ones.
 TEST(Loading, AnyAllocationMayFail) {
   const PlanPtr plan = new_plan(small_model(), plan_config(3));
-  char directory[] = "/tmp/weft-memory-XXXXXX";
-  ASSERT_NE(mkdtemp(directory), nullptr);
+  const Directory directory;
   auto trio = std::make_unique<Trio>(plan);
   weft_save_config save = defaults(weft_save_config_init);
-  save.directory = directory;
+  save.directory = directory.path().c_str();
   Error err;
   ASSERT_EQ(weft_run_save(trio->run(), &save, &err), WEFT_OK) << err.text;
   int64_t n = 0;
   for (bool failed = true; failed && !HasFailure(); n += 2) {
-    const CheckpointPtr checkpoint = open_checkpoint(directory);
+    const CheckpointPtr checkpoint = open_checkpoint(directory.path());
     memory::fail(n, 1);
     const weft_status loaded = weft_run_load(trio->run(), checkpoint.get(), WEFT_LOAD_ALL, &err);
     failed = memory::stop_failing();
@@ -342,7 +335,6 @@ TEST(Loading, AnyAllocationMayFail) {
   }
   EXPECT_GT(n, 100);
   trio.reset();
-  fs::remove_all(directory);
 }
 
 TEST_P(AnyDriver, StepsLeaveNoMemoryBehind) {

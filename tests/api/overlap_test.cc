@@ -205,7 +205,7 @@ TEST_P(OverlapOfStages, OutputsStayUntilTheyAreReleasedByAPoll) {
 // Each message has an arrow of its own.
 TEST(OverlapOfSteps, HasATrace) {
   const Directory directory;
-  const std::string path = directory.path + "/trace.json";
+  const std::string path = directory.path() + "/trace.json";
   const RunPtr run = start(small_model(), plan_config(2, 1), 1);
   Error err;
   ASSERT_EQ(weft_run_trace(run.get(), 1000, &err), WEFT_OK) << err.text;
@@ -224,7 +224,7 @@ TEST(OverlapOfSteps, HasATrace) {
 // A save that ends during a step has its event before those of the step, and releases no outputs.
 TEST_P(OverlapOfStages, OutputsStayAfterTheEventOfASave) {
   const Directory directory;
-  const std::string path = directory.path + "/run";
+  const std::string path = directory.path() + "/run";
   Calls calls;
   const RunPtr run = start(calls, 3);  // the second stage waits for three calls of the first one
   const TensorPtr x[] = {batch(1), batch(2), batch(3)};

@@ -239,7 +239,7 @@ std::string text_of(const PlanPtr& plan, const std::string& path) {
 
 TEST(ParameterGroup, IsPartOfThePlan) {
   const Directory directory;
-  const std::string path = directory.path + "/plan";
+  const std::string path = directory.path() + "/plan";
   Groups groups = {group("a.*", true), group("?.bias", false)};
   groups[1].rate_factor = 0.3;
   groups[1].weight_decay_factor = 0;

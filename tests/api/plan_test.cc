@@ -1,10 +1,9 @@
 // Making a plan, saving it and loading it: invalid calls and their errors.
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include "api/api.h"
+#include "api/drivers.h"
 
 namespace {
 
@@ -165,10 +164,9 @@ std::string text_at(const std::string& path) {
 
 // The file holds the hash of every section of the plan, so equal files are of equal plans.
 TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
-  std::string directory = (std::filesystem::temp_directory_path() / "plan-XXXXXX").string();
-  ASSERT_NE(mkdtemp(directory.data()), nullptr);
-  const std::string first = directory + "/first.json", second = directory + "/second.json",
-                    edited = directory + "/edited.json";
+  const Directory directory;
+  const std::string first = directory / "first.json", second = directory / "second.json",
+                    edited = directory / "edited.json";
   const ModelPtr model = small_model();
   weft_plan_config config = plan_config(2);
   weft_optimizer optimizer = unclipped();
@@ -234,15 +232,13 @@ TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
   EXPECT_NE(weft_plan_load(other.get(), first.c_str(), &out, &err), WEFT_OK);
   expect_error(weft_plan_load(nullptr, "x", &out, &err), err, WEFT_EINVAL, {"model is NULL"});
   expect_error(weft_plan_save(nullptr, "x", &err), err, WEFT_EINVAL, {"plan is NULL"});
-  std::filesystem::remove_all(directory);
 }
 
 // Whatever a setting is changed to: a plan that takes other bytes, runs in another order or
 // computes something else is another plan.
 TEST(PlanTest, AnEditedSettingIsRefused) {
-  std::string directory = (std::filesystem::temp_directory_path() / "plan-XXXXXX").string();
-  ASSERT_NE(mkdtemp(directory.data()), nullptr);
-  const std::string saved = directory + "/saved.json", edited = directory + "/edited.json";
+  const Directory directory;
+  const std::string saved = directory / "saved.json", edited = directory / "edited.json";
   const ModelPtr model = small_model();
   weft_plan_config config = plan_config(2, 4, 8);
   config.short_size = 3;
@@ -271,7 +267,6 @@ TEST(PlanTest, AnEditedSettingIsRefused) {
                  {"'plan_hash' is ", "edited"});
     weft_plan_free(out);
   }
-  std::filesystem::remove_all(directory);
 }
 
 TEST(PlanTest, TheTimetableIsWrittenAsSnprintfWould) {

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -23,14 +22,7 @@ using ProfilePtr = std::unique_ptr<weft_profile, FreeProfile>;
 
 class ProfileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "profile-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::string path(const char* name) const { return directory_ + "/" + name; }
+  std::string path(const char* name) const { return directory_ / name; }
 
   static ModelPtr preset(const char* text) {
     weft_model* out = nullptr;
@@ -61,7 +53,7 @@ class ProfileTest : public testing::Test {
     return status;
   }
 
-  std::string directory_;
+  const Directory directory_;
 };
 
 TEST_F(ProfileTest, IsOfOnePrecision) {

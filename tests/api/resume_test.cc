@@ -97,12 +97,12 @@ TEST_P(Resume, GoesOnBitForBitUnderEveryDriver) {
       const Trainer first(GetParam());
       for (int i = 0; i < saved_after; ++i)
         EXPECT_EQ(make_step(first.run, i), undisturbed()[static_cast<size_t>(i)]) << i;
-      save(first.run, directory.path);
+      save(first.run, directory.path());
     }
     for (const Driver& driver : kDrivers) {
       SCOPED_TRACE(std::string(driver.name) + " after " + std::to_string(saved_after));
       const Trainer second(driver);
-      load(second.run, directory.path, static_cast<uint64_t>(saved_after));
+      load(second.run, directory.path(), static_cast<uint64_t>(saved_after));
       for (int i = saved_after; i < kSteps; ++i)
         EXPECT_EQ(make_step(second.run, i), undisturbed()[static_cast<size_t>(i)]) << i;
     }

@@ -138,12 +138,12 @@ class QueuedSave : public testing::TestWithParam<Driver> {
 
 TEST_P(QueuedSave, HasTheStepsBeforeItAndNoLaterOnes) {
   Trainer trainer(GetParam());
-  trainer.queue_save(directory_.path, 100);
+  trainer.queue_save(directory_.path(), 100);
   trainer.submit(0);
   trainer.submit(1);
-  trainer.queue_save(directory_.path, 102);
+  trainer.queue_save(directory_.path(), 102);
   trainer.submit(2);
-  trainer.queue_save(directory_.path, 103);
+  trainer.queue_save(directory_.path(), 103);
   trainer.submit(3);
   trainer.submit(4);
   std::map<uint64_t, Final> by_tag;
@@ -163,16 +163,16 @@ TEST_P(QueuedSave, HasTheStepsBeforeItAndNoLaterOnes) {
     const Final& saved = by_tag[static_cast<uint64_t>(100 + step)];
     EXPECT_EQ(saved.kind, static_cast<uint32_t>(WEFT_EVENT_SAVED));
     EXPECT_EQ(saved.step, static_cast<uint64_t>(step));
-    EXPECT_EQ(saved.path, step_path(directory_.path, step));
+    EXPECT_EQ(saved.path, step_path(directory_.path(), step));
   }
   EXPECT_EQ(digest(trainer.run), digests()[kSteps]);
-  EXPECT_EQ(digest(open_checkpoint(step_path(directory_.path, 2))), digests()[2]);
-  EXPECT_EQ(digest(open_checkpoint(directory_.path)), digests()[3]);
+  EXPECT_EQ(digest(open_checkpoint(step_path(directory_.path(), 2))), digests()[2]);
+  EXPECT_EQ(digest(open_checkpoint(directory_.path())), digests()[3]);
 
   // With the optimizer's state and the number of steps: it goes on bit for bit.
   Trainer resumed(kInline);
   Error err;
-  const CheckpointPtr checkpoint = open_checkpoint(step_path(directory_.path, 2));
+  const CheckpointPtr checkpoint = open_checkpoint(step_path(directory_.path(), 2));
   EXPECT_EQ(weft_run_load(resumed.run.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), WEFT_OK)
       << err.text;
   for (int i = 2; i < kSteps; ++i) resumed.submit(i);
@@ -187,7 +187,7 @@ TEST_P(QueuedSaveBeside, LetsStepsGoOnWhileFilesAreWritten) {
   Trainer trainer(GetParam());
   gate().set(true);
   trainer.submit(0);
-  trainer.queue_save(directory_.path, 100);
+  trainer.queue_save(directory_.path(), 100);
   trainer.submit(1);
   trainer.submit(2);
   for (uint64_t tag = 0; tag < 3; ++tag) {
@@ -195,7 +195,7 @@ TEST_P(QueuedSaveBeside, LetsStepsGoOnWhileFilesAreWritten) {
     EXPECT_EQ(done.kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
     EXPECT_EQ(done.tag, tag);
   }
-  EXPECT_FALSE(fs::exists(directory_.path + "/latest"));
+  EXPECT_FALSE(fs::exists(directory_.path() + "/latest"));
   // What is read and changed between steps is so between saves, too.
   Error err;
   char out[33];
@@ -204,15 +204,15 @@ TEST_P(QueuedSaveBeside, LetsStepsGoOnWhileFilesAreWritten) {
   const Final saved = rest(trainer.run, 1)[0];
   EXPECT_EQ(saved.kind, static_cast<uint32_t>(WEFT_EVENT_SAVED));
   EXPECT_EQ(saved.step, 1u);
-  EXPECT_EQ(digest(open_checkpoint(directory_.path)), digests()[1]);
+  EXPECT_EQ(digest(open_checkpoint(directory_.path())), digests()[1]);
   EXPECT_EQ(digest(trainer.run), digests()[3]);
 }
 
 TEST_P(QueuedSave, ThatFailsLeavesTheRunAndEarlierCheckpoints) {
   Trainer trainer(GetParam());
-  const std::string in_the_way = directory_.path + "/file";
+  const std::string in_the_way = directory_.path() + "/file";
   fs::copy_file("/proc/self/exe", in_the_way);
-  const std::string good = directory_.path + "/good";
+  const std::string good = directory_.path() + "/good";
   trainer.submit(0);
   trainer.queue_save(good, 100);
   trainer.submit(1);
@@ -255,10 +255,10 @@ class QueuedSaveInAMesh : public testing::Test {
 TEST_F(QueuedSaveInAMesh, ThatHasNotBegunFailsWithTheRun) {
   Trainer trainer(kMesh);
   gate().set(true);
-  trainer.queue_save(directory_.path, 100);
+  trainer.queue_save(directory_.path(), 100);
   trainer.submit(0);
   EXPECT_EQ(next(trainer.run).kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
-  trainer.queue_save(directory_.path, 101);
+  trainer.queue_save(directory_.path(), 101);
   trainer.submit(1);
   weft_mesh_cancel(trainer.mesh.get());
   const Final second = next(trainer.run), step = next(trainer.run);
@@ -270,17 +270,17 @@ TEST_F(QueuedSaveInAMesh, ThatHasNotBegunFailsWithTheRun) {
   gate().set(false);
   const Final first = rest(trainer.run, 1)[0];
   EXPECT_EQ(first.tag, 100u);
-  EXPECT_EQ(first.path, step_path(directory_.path, 0)) << first.text;
-  EXPECT_EQ(digest(open_checkpoint(directory_.path)), digests()[0]);
+  EXPECT_EQ(first.path, step_path(directory_.path(), 0)) << first.text;
+  EXPECT_EQ(digest(open_checkpoint(directory_.path())), digests()[0]);
   Error err;
-  EXPECT_EQ(trainer.queue_save(directory_.path, 102, err), WEFT_ECANCELED) << err.text;
+  EXPECT_EQ(trainer.queue_save(directory_.path(), 102, err), WEFT_ECANCELED) << err.text;
 }
 
 TEST_P(QueuedSave, IsRefusedBehindSixteenOthers) {
   Trainer trainer(GetParam());
   Error err;
-  for (uint64_t i = 0; i < 16; ++i) trainer.queue_save(directory_.path, i);
-  expect_error(trainer.queue_save(directory_.path, 16, err), err, WEFT_EAGAIN,
+  for (uint64_t i = 0; i < 16; ++i) trainer.queue_save(directory_.path(), i);
+  expect_error(trainer.queue_save(directory_.path(), 16, err), err, WEFT_EAGAIN,
                {"16 steps and saves"});
   for (const Final& final : rest(trainer.run, 16)) EXPECT_EQ(final.status, WEFT_OK) << final.text;
 }
@@ -289,21 +289,21 @@ TEST_P(QueuedSave, MayBeUnderWayWhenTheRunIsFreed) {
   const int cycles = GetParam().mesh ? 20 : 60;
   int some = 0;
   for (int cycle = 0; cycle < cycles; ++cycle) {
-    fs::remove_all(directory_.path);
+    fs::remove_all(directory_.path());
     {
       Trainer trainer(GetParam());
       trainer.interrupted = true;
       for (int i = 0; i < 1 + cycle % 3; ++i) {
         trainer.submit(i);
-        trainer.queue_save(directory_.path, 100);
+        trainer.queue_save(directory_.path(), 100);
       }
       weft_event event = sized<weft_event>();
       for (int polled = 0; polled < cycle % 7; ++polled)
         (void)weft_run_poll(trainer.run.get(), &event, -1, nullptr);
     }
-    if (!fs::exists(directory_.path)) continue;
+    if (!fs::exists(directory_.path())) continue;
     size_t whole = 0;
-    for (const auto& entry : fs::directory_iterator(directory_.path)) {
+    for (const auto& entry : fs::directory_iterator(directory_.path())) {
       const std::string name = entry.path().filename();
       EXPECT_FALSE(name.starts_with(".")) << name << " is left over";
       if (!name.starts_with("step-")) continue;
@@ -311,7 +311,7 @@ TEST_P(QueuedSave, MayBeUnderWayWhenTheRunIsFreed) {
       EXPECT_EQ(digest(open_checkpoint(entry.path())),
                 digests()[static_cast<size_t>(name.back() - '0')]);
     }
-    if (fs::exists(directory_.path + "/latest")) {
+    if (fs::exists(directory_.path() + "/latest")) {
       EXPECT_GT(whole, 0u);
       ++some;
     }
@@ -322,7 +322,7 @@ TEST_P(QueuedSave, MayBeUnderWayWhenTheRunIsFreed) {
 TEST_P(QueuedSave, OneThatWaitsIsForTheTimeBetweenSteps) {
   Trainer trainer(GetParam());
   weft_save_config config = defaults(weft_save_config_init);
-  config.directory = directory_.path.c_str();
+  config.directory = directory_.path().c_str();
   Error err;
   trainer.submit(0);
   expect_error(weft_run_save(trainer.run.get(), &config, &err), err, WEFT_ESTATE, {"in progress"});
@@ -330,7 +330,7 @@ TEST_P(QueuedSave, OneThatWaitsIsForTheTimeBetweenSteps) {
   EXPECT_EQ(weft_run_save(trainer.run.get(), &config, &err), WEFT_OK) << err.text;
   weft_event event = sized<weft_event>();
   EXPECT_EQ(weft_run_poll(trainer.run.get(), &event, 0, nullptr), 0) << "it has no event";
-  EXPECT_EQ(digest(open_checkpoint(directory_.path)), digests()[1]);
+  EXPECT_EQ(digest(open_checkpoint(directory_.path())), digests()[1]);
   config.flags = 2;
   expect_error(weft_run_save(trainer.run.get(), &config, &err), err, WEFT_EINVAL, {"flags is 2"});
 }

@@ -164,7 +164,7 @@ TEST(Shortcuts, AForwardStepInOneCallFillsTheOutputsOfAllSamples) {
 
 TEST(Shortcuts, AnExportHasTheParametersOfTheRun) {
   const Directory directory;
-  const std::string path = directory.path + "/weights.safetensors";
+  const std::string path = directory.path() + "/weights.safetensors";
   const RunPtr run = start(small_model(), plan_config(2));
   Error err;
   ASSERT_EQ(weft_run_export(run.get(), path.c_str(), &err), WEFT_OK) << err.text;
@@ -174,7 +174,7 @@ TEST(Shortcuts, AnExportHasTheParametersOfTheRun) {
 // All that a plan is made of: both write the same file.
 void expect_same_plan(const ModelPtr& model, const weft_plan_config& config) {
   const Directory directory;
-  const std::string first = directory.path + "/first", second = directory.path + "/second";
+  const std::string first = directory.path() + "/first", second = directory.path() + "/second";
   const PlanPtr plan = new_plan(model, config);
   weft_plan_config settings = sized<weft_plan_config>();
   ASSERT_EQ(weft_plan_settings(plan.get(), &settings), WEFT_OK);

@@ -357,12 +357,12 @@ TEST(Axes, ACheckpointGoesOnUnderAnotherMesh) {
     const RunPtr run = start(two_layers(), spread(all), 1);
     loss_of_step(run, x, y);
     weft_save_config config = defaults(weft_save_config_init);
-    config.directory = directory.path.c_str();
+    config.directory = directory.path().c_str();
     ASSERT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
     loss_of_step(run, x, y);
     expected = digest(run);
   }
-  const CheckpointPtr checkpoint = open_checkpoint(directory.path);
+  const CheckpointPtr checkpoint = open_checkpoint(directory.path());
   weft_desc first = {};
   EXPECT_STREQ(weft_checkpoint_tensor(checkpoint.get(), 0, &first, nullptr), "first");
   EXPECT_EQ(elements(first), 2 * 12 * 12);
@@ -375,7 +375,7 @@ TEST(Axes, ACheckpointGoesOnUnderAnotherMesh) {
 
 TEST(Axes, APlanIsReadBackAndPredicted) {
   const Directory directory;
-  const std::string path = directory.path + "/plan";
+  const std::string path = directory.path() + "/plan";
   const std::vector<weft_axis> axes = {{"stage", 2, 0}, {"deep", 2, 0}};
   const ModelPtr model = two_layers();
   Error err;

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "support/directory.h"
 #include "test_data.h"
 #include "weft.h"
 
@@ -125,10 +125,7 @@ TEST_F(TokenizerApi, AConversationIsRefused) {
 // A tokenizer with the special tokens of ChatML and a template.
 class Chatml : public testing::Test {
  protected:
-  ~Chatml() override {
-    weft_tokenizer_free(tokenizer);
-    std::filesystem::remove_all(directory);
-  }
+  ~Chatml() override { weft_tokenizer_free(tokenizer); }
   void open_with(const std::string& chat_template) {
     weft_tokenizer_free(std::exchange(tokenizer, nullptr));
     const char* const specials[] = {"<|im_start|>", "<|im_end|>"};
@@ -139,11 +136,11 @@ class Chatml : public testing::Test {
     config.n_specials = 2;
     const std::string text = "hello world, hello world";
     ASSERT_EQ(weft_tokenizer_train(text.data(), text.size(), &config,
-                                   (directory + "/tokenizer.json").c_str(), &err),
+                                   (directory / "tokenizer.json").c_str(), &err),
               WEFT_OK)
         << err.text;
-    std::ofstream(directory + "/chat_template.jinja") << chat_template;
-    ASSERT_EQ(weft_tokenizer_open(directory.c_str(), &tokenizer, &err), WEFT_OK) << err.text;
+    std::ofstream(directory / "chat_template.jinja") << chat_template;
+    ASSERT_EQ(weft_tokenizer_open(directory.path().c_str(), &tokenizer, &err), WEFT_OK) << err.text;
   }
   // What refuses messages that are not trusted, or "".
   std::string refusal(const std::vector<weft_chat_message>& messages) {
@@ -158,11 +155,7 @@ class Chatml : public testing::Test {
     return err.text;
   }
 
-  const std::string directory = [] {
-    std::string name = testing::TempDir() + "weft-chat-XXXXXX";
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    return name;
-  }();
+  const weft::test::Directory directory;
   weft_tokenizer* tokenizer = nullptr;
   weft_error err = error();
 };
@@ -252,8 +245,8 @@ TEST_F(TokenizerApi, MistakesAreNamed) {
 
 // The numbers are those of the `tokenizers` library.
 TEST(TokenizerTraining, TheMostFrequentPairsAreMerged) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / "weft_tokenizer_test.json").string();
+  const weft::test::Directory directory;
+  const std::string path = directory / "tokenizer.json";
   weft_error err = error();
   weft_tokenizer_config config;
   weft_tokenizer_config_init(&config, sizeof config);
@@ -277,7 +270,6 @@ TEST(TokenizerTraining, TheMostFrequentPairsAreMerged) {
   config.vocabulary = 256;
   EXPECT_EQ(weft_tokenizer_train("a", 1, &config, path.c_str(), &err), WEFT_EINVAL);
   EXPECT_STREQ(err.text, "weft_tokenizer_config.vocabulary is 256, expected at least 257");
-  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
 // Runs with ops of the caller: their gradients, their failures, and how long they live.
-#include <stdlib.h>
-
 #include <algorithm>
 #include <cfenv>
 #include <filesystem>
@@ -8,6 +6,7 @@
 #include <set>
 
 #include "api/square_op.h"
+#include "support/directory.h"
 
 namespace {
 
@@ -260,9 +259,8 @@ TEST_P(UserOpTest, AFailedRunIsNeitherReadNorSaved) {
   const RunPtr run = start(squaring_model(&square), plan_config(2));
   EXPECT_EQ(step(run, batch, WEFT_TRAIN, 1).kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
   EXPECT_EQ(step(run, batch, WEFT_TRAIN, 2).status, WEFT_EUSER);
-  std::string own = testing::TempDir() + "/weft-failed-XXXXXX";
-  ASSERT_NE(mkdtemp(own.data()), nullptr);
-  const std::string place = own + "/checkpoints";
+  const weft::test::Directory directory;
+  const std::string place = directory / "checkpoints";
   weft_save_config save = defaults(weft_save_config_init);
   save.directory = place.c_str();
   char text[33];
@@ -270,7 +268,6 @@ TEST_P(UserOpTest, AFailedRunIsNeitherReadNorSaved) {
   expect_error(weft_run_save(run.get(), &save, &err), err, WEFT_EUSER,
                {"the run has failed", "'squares'"});
   EXPECT_FALSE(std::filesystem::exists(place));
-  std::filesystem::remove_all(own);
   expect_error(weft_run_digest(run.get(), text, &err), err, WEFT_EUSER, {"the run has failed"});
   expect_error(weft_run_read(run.get(), "a.bias", WEFT_VALUE, zeros({8}).get(), &err), err,
                WEFT_EUSER, {"the run has failed"});

@@ -101,13 +101,13 @@ struct ThreeRanks {
 
 struct WeightFiles : testing::Test {
   Directory directory;
-  const std::string file = directory.path + "/weights";
+  const std::string file = directory.path() + "/weights";
 };
 
 TEST_F(WeightFiles, OneRankReadsThemAndOneIsSentThem) {
   const std::string expected = export_weights(2, file);
   const CheckpointPtr opened = open_checkpoint(file);
-  ThreeRanks ranks(directory.path.c_str(), nullptr);
+  ThreeRanks ranks(directory.path().c_str(), nullptr);
   EXPECT_NE(digest(ranks.run), expected);
   ranks.load(opened);
   EXPECT_TRUE(ranks.reads(1));
@@ -119,11 +119,11 @@ TEST_F(WeightFiles, OneRankReadsThemAndOneIsSentThem) {
 TEST_F(WeightFiles, AFileWithOtherContentsIsNotRead) {
   const std::string expected = export_weights(2, file);
   const CheckpointPtr opened = open_checkpoint(file);
-  const std::string other = directory.path + "/other";
+  const std::string other = directory.path() + "/other";
   EXPECT_NE(export_weights(3, other), expected);
   EXPECT_EQ(fs::file_size(other), fs::file_size(file));
   fs::rename(other, file);
-  ThreeRanks ranks(directory.path.c_str(), "/");
+  ThreeRanks ranks(directory.path().c_str(), "/");
   ranks.load(opened);
   EXPECT_FALSE(ranks.reads(1));
   EXPECT_FALSE(ranks.reads(2));
@@ -131,11 +131,11 @@ TEST_F(WeightFiles, AFileWithOtherContentsIsNotRead) {
 }
 
 TEST_F(WeightFiles, OnlyFilesBelowTheDirectoryAreRead) {
-  const std::string expected = export_weights(2, file), below = directory.path + "/below";
+  const std::string expected = export_weights(2, file), below = directory.path() + "/below";
   fs::create_directory(below);
   fs::create_symlink(file, below + "/link");
   const CheckpointPtr opened = open_checkpoint(below + "/link");
-  ThreeRanks ranks(below.c_str(), directory.path.c_str());
+  ThreeRanks ranks(below.c_str(), directory.path().c_str());
   ranks.load(opened);
   EXPECT_FALSE(ranks.reads(1)) << "the link leads out of the directory";
   EXPECT_TRUE(ranks.reads(2));

@@ -1,8 +1,7 @@
-// A separate directory for a test, and functions that read and write whole files.
+// Functions that read and write whole files, and a directory for them.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,34 +12,9 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "support/directory.h"
 
 namespace weft::test {
-
-class Directory {
- public:
-  Directory() {
-    // In memory where that is possible: thousands of files are written, and what survives a power
-    // cut is not tested here.
-    std::string name = "/dev/shm/weft-io-XXXXXX";
-    if (!mkdtemp(name.data())) {
-      name = (std::filesystem::temp_directory_path() / "weft-io-XXXXXX").string();
-      if (!mkdtemp(name.data())) ADD_FAILURE() << "cannot make a directory " << name;
-    }
-    path_ = name;
-  }
-  ~Directory() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-
-  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline std::set<std::string> names_in(const std::string& path) {
   std::set<std::string> out;

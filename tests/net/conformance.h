@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "peers.h"
+#include "support/directory.h"
 
 namespace weft::test {
 
@@ -32,9 +33,6 @@ inline void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 class Conformance : public testing::TestWithParam<Row> {
  protected:
   void SetUp() override {
-    std::string name = "/tmp/weft-net-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
     test_keys();
     if (GetParam().variable) setenv(GetParam().variable, "1", 1);
     descriptors_ = open_descriptors();
@@ -42,15 +40,16 @@ class Conformance : public testing::TestWithParam<Row> {
   // Every test leaves nothing behind.
   void TearDown() override {
     EXPECT_EQ(open_descriptors(), descriptors_);
-    for (const auto& left : std::filesystem::recursive_directory_iterator(directory_))
+    for (const auto& left : std::filesystem::recursive_directory_iterator(directory_.path()))
       ADD_FAILURE() << "left: " << left.path();
-    std::filesystem::remove_all(directory_);
     if (GetParam().variable) unsetenv(GetParam().variable);
   }
   std::string scheme() const { return GetParam().scheme; }
   bool is_ipc() const { return scheme() == "ipc://"; }
   // Somewhere to listen.
-  std::string place() const { return is_ipc() ? "ipc://" + directory_ : "tcp://127.0.0.1:0"; }
+  std::string place() const {
+    return is_ipc() ? "ipc://" + directory_.path() : "tcp://127.0.0.1:0";
+  }
 
   // Both ends of a connection within one transport.
   struct Pair {
@@ -70,7 +69,7 @@ class Conformance : public testing::TestWithParam<Row> {
     return pair;
   }
 
-  std::string directory_;
+  const test::Directory directory_;
   int descriptors_ = 0;
 };
 

@@ -78,7 +78,7 @@ TEST_P(Conformance, ADialerWaitsForAListener) {
     ASSERT_TRUE(other.listen(place()).ok());
     endpoint = other.listener->endpoint();
   }
-  if (is_ipc()) endpoint = "ipc://" + directory_ + "/late";
+  if (is_ipc()) endpoint = "ipc://" + directory_ / "late";
   auto dialed = net.dial(endpoint);
   EXPECT_FALSE(
       net.until([&] { return dialed->times_connected + dialed->times_disconnected > 0; }, 120));
@@ -224,7 +224,7 @@ TEST_P(Conformance, AConnectionMayBeDestroyedByItsOwnEvents) {
 
 TEST_P(Conformance, ASecondListenerIsRefused) {
   Net net(scheme()), other(scheme());
-  ASSERT_TRUE(net.listen(is_ipc() ? "ipc://" + directory_ + "/one" : place()).ok());
+  ASSERT_TRUE(net.listen(is_ipc() ? "ipc://" + directory_ / "one" : place()).ok());
   const Status status = other.listen(net.listener->endpoint());
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.text().find(net.listener->endpoint()), std::string::npos) << status.text();

@@ -49,7 +49,7 @@ TEST_P(Conformance, AKilledPeerIsReportedWithinASecond) {
   }
   Net net(scheme());
   // What a killed listener leaves is not the test's concern: it gets a directory of its own.
-  const std::string own = directory_ + "/child";
+  const std::string own = directory_ / "child";
   mkdir(own.c_str(), 0700);
   {
     Child child("listen", is_ipc() ? "ipc://" + own + "/socket" : place());
@@ -131,7 +131,7 @@ TEST_P(Conformance, CloseAfterReportsTheEndAlthoughThePeerIsSending) {
 }
 
 TEST_P(Conformance, CloseAfterReportsTheEndWithoutAnAnswer) {
-  const std::string own = directory_ + "/child";  // a killed listener leaves its files
+  const std::string own = directory_ / "child";  // a killed listener leaves its files
   std::filesystem::create_directory(own);
   Child child("listen", is_ipc() ? "ipc://" + own : place());
   const std::string endpoint = child.read_line();

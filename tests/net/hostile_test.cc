@@ -17,6 +17,7 @@
 
 #include "base/text.h"
 #include "net/address.h"
+#include "support/directory.h"
 #include "zmq_peer.h"
 
 static bool chmod_fails = false;
@@ -108,16 +109,15 @@ TEST(Endpoint, ALinkLocalAddressIsListenedAtAndDialed) {
 }
 
 TEST(Endpoint, IpcIsNotListenedAtIfOthersCouldDialIt) {
-  std::string directory = "/tmp/weft-open-XXXXXX";
-  ASSERT_NE(mkdtemp(directory.data()), nullptr);
-  const std::string endpoint = cat("ipc://", directory, "/socket");
+  const test::Directory directory;
+  const std::string endpoint = "ipc://" + directory / "socket";
   Net net("ipc://");
   chmod_fails = true;
   EXPECT_HAS(net.listen(endpoint).text(), "cannot be closed to other users");
   chmod_fails = false;
   EXPECT_EQ(net.listen(endpoint).text(), "");  // the first listener is gone
   net.listener.reset();
-  EXPECT_EQ(rmdir(directory.c_str()), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
 TEST(Endpoint, IpcFormsThatCannotBe) {
@@ -142,17 +142,16 @@ TEST(Endpoint, TheFormOfAPeerIsCheckedWithoutItsName) {
 }
 
 TEST(Endpoint, IpcKeepsWhatOthersHavePutThere) {
-  std::string directory = "/tmp/weft-kept-XXXXXX";
-  ASSERT_NE(mkdtemp(directory.data()), nullptr);
-  const std::string path = directory + "/socket", link = directory + "/link";
+  const test::Directory directory;
+  const std::string path = directory / "socket", link = directory / "link";
   std::ofstream(path) << "precious";
   EXPECT_HAS(listen_error("ipc://" + path), "'" + path + "' exists and is not a socket");
   std::filesystem::create_symlink(path, link);
   EXPECT_HAS(listen_error("ipc://" + link), "'" + link + "' exists and is not a socket");
-  std::ofstream(directory + "/other.lock") << "precious";
-  EXPECT_HAS(listen_error("ipc://" + directory + "/other"),
+  std::ofstream(directory / "other.lock") << "precious";
+  EXPECT_HAS(listen_error("ipc://" + directory / "other"),
              "other.lock' exists and is not a lock of weft");
-  for (const std::string& kept : {path, directory + "/other.lock"}) {
+  for (const std::string& kept : {path, directory / "other.lock"}) {
     std::string content;
     std::ifstream(kept) >> content;
     EXPECT_EQ(content, "precious") << kept;
@@ -160,7 +159,7 @@ TEST(Endpoint, IpcKeepsWhatOthersHavePutThere) {
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string served = directory + "/served";
+  const std::string served = directory / "served";
   served.copy(address.sun_path, sizeof address.sun_path - 1);
   for (const int kind : {SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM}) {
     const int server = socket(AF_UNIX, kind | SOCK_CLOEXEC, 0);
@@ -172,24 +171,22 @@ TEST(Endpoint, IpcKeepsWhatOthersHavePutThere) {
     EXPECT_EQ(listen_error("ipc://" + served), "listens");
     std::filesystem::remove(served);
   }
-  std::filesystem::remove_all(directory);
 }
 
 // The file mode keeps other users away; it may have been changed.
 TEST(Endpoint, IpcRefusesOtherUsers) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   constexpr uid_t kNobody = 65534;
-  std::string directory = "/tmp/weft-net-XXXXXX";
-  ASSERT_NE(mkdtemp(directory.data()), nullptr);
-  chmod(directory.c_str(), 0755);
+  const test::Directory directory;
+  chmod(directory.path().c_str(), 0755);
   {
     Net net("ipc://");
     ASSERT_EQ(seteuid(kNobody), 0);
-    const Status denied = net.listen("ipc://" + directory + "/socket");
+    const Status denied = net.listen("ipc://" + directory / "socket");
     ASSERT_EQ(seteuid(0), 0);
     EXPECT_FALSE(denied.ok());
-    ASSERT_TRUE(net.listen("ipc://" + directory + "/socket").ok());
-    chmod((directory + "/socket").c_str(), 0666);
+    ASSERT_TRUE(net.listen("ipc://" + directory / "socket").ok());
+    chmod((directory / "socket").c_str(), 0666);
     ASSERT_EQ(seteuid(kNobody), 0);  // of all threads
     const auto dialed = net.dial(net.listener->endpoint());
     EXPECT_TRUE(net.until([&] { return !net.refused.empty(); }));
@@ -200,7 +197,6 @@ TEST(Endpoint, IpcRefusesOtherUsers) {
     const auto own = net.dial(net.listener->endpoint());
     EXPECT_TRUE(net.until([&] { return own->times_connected == 1; }));
   }
-  std::filesystem::remove_all(directory);
 }
 
 TEST(Endpoint, IpcChoosesADirectoryForTheUserAlone) {

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
+#include "support/directory.h"
 #include "zmq_peer.h"
 
 namespace weft::test {
@@ -43,17 +43,9 @@ size_t holders(std::span<const std::byte> payload) {
 
 class SharedMemory : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = "/tmp/weft-slab-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override {
-    EXPECT_TRUE(slabs().empty());
-    std::filesystem::remove_all(directory_);
-  }
+  void TearDown() override { EXPECT_TRUE(slabs().empty()); }
   void connect(Net& listens, Net& dials) {
-    ASSERT_TRUE(listens.listen("ipc://" + directory_).ok());
+    ASSERT_TRUE(listens.listen("ipc://" + directory_.path()).ok());
     dialed_ = dials.dial(listens.listener->endpoint());
     ASSERT_TRUE(
         turn(listens, dials, [&] { return dialed_->times_connected && listens.accepted.size(); }));
@@ -67,7 +59,7 @@ class SharedMemory : public testing::Test {
     return condition();
   }
 
-  std::string directory_;
+  const test::Directory directory_;
   std::unique_ptr<End> dialed_;
 };
 
@@ -150,7 +142,7 @@ TEST_F(SharedMemory, APeerThatCannotReachItGetsPayloadsThroughTheSocket) {
 
 TEST_F(SharedMemory, APeerThatNamesASlotOfNoMemoryIsDropped) {
   Net net("ipc://");
-  ASSERT_TRUE(net.listen("ipc://" + directory_).ok());
+  ASSERT_TRUE(net.listen("ipc://" + directory_.path()).ok());
   for (const std::string words : {"weft-slab-frame-1", "weft-slab-taken-1", "weft-slab-offer-1"}) {
     ZmqPeer peer(net.listener->endpoint(), 18, {nullptr, nullptr});
     peer.hello();

@@ -2,10 +2,11 @@
 #include "runtime/weight_files.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
+
+#include "support/directory.h"
 
 namespace weft {
 namespace {
@@ -13,13 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct WeightFilesTest : testing::Test {
-  WeightFilesTest() {
-    char name[] = "/tmp/weft-unit-XXXXXX";
-    directory = mkdtemp(name);
-    path = directory + "/weights";
-    write(path, 1);
-  }
-  ~WeightFilesTest() override { fs::remove_all(directory); }
+  WeightFilesTest() { write(path, 1); }
 
   // Tensor "w" of 2 x 3 floats from `first` on.
   static void write(const std::string& to, float first) {
@@ -47,7 +42,8 @@ struct WeightFilesTest : testing::Test {
     EXPECT_FALSE(files.find(encode(TensorPlace{0, "w"})).ok());
   }
 
-  std::string directory, path;
+  const test::Directory own;
+  const std::string directory = own.path(), path = directory + "/weights";
 };
 
 TEST_F(WeightFilesTest, ReadsPiecesOfAnAcceptedFile) {
