@@ -5,8 +5,8 @@
 
 namespace weft::api {
 
-size_t common_beginning(std::span<const int32_t> place, std::span<const int32_t> sequence) {
-  const auto some = place.first(std::min(place.size(), sequence.size() - 1));
+size_t common_beginning(std::span<const int32_t> tokens, std::span<const int32_t> sequence) {
+  const auto some = tokens.first(std::min(tokens.size(), sequence.size() - 1));
   const auto end = std::mismatch(some.begin(), some.end(), sequence.begin()).first;
   return static_cast<size_t>(end - some.begin());
 }
@@ -23,26 +23,27 @@ size_t CachePlaces::common(const Free& free, std::span<const int32_t> tokens,
   return free.weights == weights ? common_beginning(free.tokens, tokens) : 0;
 }
 
-CachePlaces::Taken CachePlaces::take(std::span<const int32_t> tokens, uint64_t weights) {
+CachePlaces::Found CachePlaces::take(std::span<const int32_t> tokens, uint64_t weights) {
   const auto merit = [&](const Free& free) {
     return std::pair(common(free, tokens, weights), free_in(free.place));
   };
   const auto best = std::max_element(free_.begin(), free_.end(), [&](const Free& a, const Free& b) {
     return merit(a) < merit(b);
   });
-  const Taken out{best->place, common(*best, tokens, weights)};
+  const Found out{best->place, common(*best, tokens, weights)};
   free_.erase(best);
   --free_in(out.place);
   return out;
 }
 
-CachePlaces::Taken CachePlaces::most_common(int32_t replica, std::span<const int32_t> tokens,
+CachePlaces::Found CachePlaces::most_common(int32_t replica, std::span<const int32_t> tokens,
                                             uint64_t weights) const {
-  Taken out{{replica, -1}, 0};
-  for (const Free& free : free_)
-    if (const size_t cached = common(free, tokens, weights);
-        free.place.replica == replica && cached > out.cached)
-      out = {free.place, cached};
+  Found out{{replica, -1}, 0};
+  for (const Free& free : free_) {
+    if (free.place.replica != replica) continue;
+    const size_t cached = common(free, tokens, weights);
+    if (cached > out.cached) out = {free.place, cached};
+  }
   return out;
 }
 

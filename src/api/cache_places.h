@@ -13,9 +13,8 @@ struct CachePlace {
   int32_t replica, number;
 };
 
-// How many tokens a sequence has in common with those of a place, without its last one, whose
-// logits the sequence needs.
-size_t common_beginning(std::span<const int32_t> place, std::span<const int32_t> sequence);
+// How many of these tokens a sequence begins with, without its last one, whose logits it needs.
+size_t common_beginning(std::span<const int32_t> tokens, std::span<const int32_t> sequence);
 
 class CachePlaces {
  public:
@@ -27,13 +26,13 @@ class CachePlaces {
   // A place for these tokens, and how many of them it has already, without the last one. Prefers
   // the place that has the most of them, then the replica with the most free places. Tokens that
   // were computed with other weights do not count. Not if empty().
-  struct Taken {
+  struct Found {
     CachePlace place;
     size_t cached;
   };
-  Taken take(std::span<const int32_t> tokens, uint64_t weights);
-  // The free place of the replica that has the most of these tokens.
-  Taken most_common(int32_t replica, std::span<const int32_t> tokens, uint64_t weights) const;
+  Found take(std::span<const int32_t> tokens, uint64_t weights);
+  // The free place of the replica that has the most of these tokens; with 0 of them, no place.
+  Found most_common(int32_t replica, std::span<const int32_t> tokens, uint64_t weights) const;
   // `tokens`: those that the place has, computed with these weights.
   void give_back(CachePlace place, std::vector<int32_t> tokens, uint64_t weights);
 

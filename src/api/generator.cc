@@ -2,8 +2,8 @@
 // computes the others in steps. Sequences join and leave between tokens.
 //
 // A place of the cache keeps the tokens of the sequence that has left. A sequence that begins like
-// it, as the next turn of a conversation, has these tokens in the cache from the start. Those with
-// which another sequence begins that still runs are copied (api/shared_beginning.h).
+// it, as the next turn of a conversation, has these tokens in the cache from the start. Tokens that
+// another place of the replica has are copied (api/shared_beginning.h).
 #include <algorithm>
 #include <array>
 
@@ -166,7 +166,7 @@ Status weft_generator::add(std::span<const int32_t> tokens, const weft_sequence_
   made->id = next_++;
   made->weights = run_->weights_written;
   made->turn = rows_.new_turn();
-  const CachePlaces::Taken taken = free_.take(tokens, made->weights);
+  const CachePlaces::Found taken = free_.take(tokens, made->weights);
   made->place = taken.place;
   made->cached = taken.cached;
   *id = made->id;

@@ -40,21 +40,22 @@ SharedBeginning shared_beginning(const Sequence& sequence, const Sequences& all,
       continue;
     // An earlier sequence computes all of its tokens but the last one before it is continued.
     const size_t has = other->cached, gets = is_earlier ? other->tokens.size() - 1 : 0;
-    if (std::min(has, all_but_last) <= most && std::min(gets, all_but_last) <= coming) continue;
+    const bool more_now = std::min(has, all_but_last) > most,
+               more_later = std::min(gets, all_but_last) > coming;
+    if (!more_now && !more_later) continue;
+    // The token behind what is known differs between most sequences, which saves a comparison.
+    const size_t next = !more_now ? coming : !more_later ? most : std::min(most, coming);
+    if (other->tokens[next] != sequence.tokens[next]) continue;
     const size_t common = common_beginning(other->tokens, sequence.tokens);
     add(other->place.number, std::min(common, has));
     coming = std::max(coming, std::min(common, gets));
   }
-  const CachePlaces::Taken left =
+  const CachePlaces::Found left =
       places.most_common(sequence.place.replica, sequence.tokens, sequence.weights);
   add(left.place.number, left.cached);
   out.is_awaited = coming > most && is_worth_row(coming, sequence.cached);
-  const bool copies = is_worth_row(most, sequence.cached);
-  if (copies)
-    out.copied = most;
-  else
-    out.from = -1;
-  if (copies || out.is_awaited)
+  if (is_worth_row(most, sequence.cached)) out.copied = most;
+  if (out.copied > 0 || out.is_awaited)
     out.rows = 1 + sequence.tokens.size() - (out.is_awaited ? coming : most);
   return out;
 }

@@ -7,10 +7,10 @@
 namespace weft::api {
 
 struct SharedBeginning {
-  int32_t from = -1;        // the place to copy from now; -1: no copy is worth its row
-  size_t copied = 0;        // tokens, from the first one on
+  size_t copied = 0;        // tokens to copy now, from the first one on; 0: no copy is worth a row
+  int32_t from = -1;        // the place to copy them from
   bool is_awaited = false;  // an earlier sequence is going to compute more of them
-  size_t rows;              // for all tokens that wait, with the copy, or the one that is awaited
+  size_t rows;              // that the sequence still needs, with that of a copy, now or later
 };
 
 SharedBeginning shared_beginning(const Sequence& sequence, const Sequences& all,

@@ -42,7 +42,7 @@ bool StepRows::give(Share& share, size_t count) {
 void StepRows::add_rows(const Share& share, const SharedBeginning& shared) {
   Sequence& sequence = *share.sequence;
   std::vector<Row>& rows = chosen_[replica_of(sequence)];
-  const size_t copies = share.rows > 0 && shared.from >= 0 ? 1 : 0;
+  const size_t copies = share.rows > 0 && shared.copied > 0 ? 1 : 0;
   if (copies > 0) {
     sequence.cached = shared.copied;
     rows.push_back({.token = 0,

@@ -11,8 +11,8 @@
 // beginnings alike, so that each of them advances.
 //
 // The beginning of a sequence may begin with a copy from another place of the cache, which takes a
-// row. It is valid from its row on, so that it can follow the tokens that it copies in a step. A
-// sequence gets no row in turn while an earlier one computes tokens that both begin with.
+// row. It can copy tokens of rows before it in the step, and rows after it can use them. A sequence
+// gets no row in turn while an earlier one computes tokens that both begin with.
 //
 // Replicas have caches of their own. Each sequence belongs to one, and its rows are in
 // micro-batches of that replica.
@@ -80,7 +80,7 @@ class StepRows {
   const size_t full_, small_, micro_batches_;  // rows of micro-batches, and those of a replica
   const bool can_fill_;                        // the run makes steps without logits
   uint64_t turns_ = 0;
-  std::vector<size_t> cached_;  // by each sequence, before the step
+  std::vector<size_t> cached_;  // tokens of each sequence in the cache, before the step
   std::vector<Share> shares_;
   std::vector<Share*> by_turn_;
   std::vector<size_t> left_;              // rows per replica that no share has
