@@ -55,6 +55,20 @@ void forget_missing(const StoredOptions& settings, const std::string& name, std:
   path.clear();
 }
 
+// That of the checkpoint has as many ranks as the run that saved it.
+Outcome forget_other_cluster(const StoredOptions& settings, PlanOptions& plan) {
+  if (plan.cluster.empty() || settings.given("cluster")) return {};
+  weft_error err = sized<weft_error>();
+  ClusterPtr cluster;
+  CLI_CALL(weft_cluster_load(plan.cluster.c_str(), Out(cluster), &err));
+  if (weft_cluster_ranks(cluster.get()) == plan.ranks) return {};
+  complain("train", "'" + plan.cluster + "', the --cluster of the checkpoint, has " +
+                        std::to_string(weft_cluster_ranks(cluster.get())) +
+                        " ranks; the run continues without it");
+  plan.cluster.clear();
+  return {};
+}
+
 // The user did not name the file, and its path may be relative to the directory of another run.
 Outcome check_stored_file(const StoredOptions& settings, const std::string& name,
                           const std::string& path) {
@@ -206,6 +220,7 @@ Outcome Train::train() {
   CLI_TRY(take_plan_file(settings, options.plan, options.optimizer, options.steps));
   CLI_TRY(check_cluster(settings, options.plan));
   CLI_TRY(settle_mesh(settings, options.plan));
+  if (!options.resume.empty()) CLI_TRY(forget_other_cluster(settings, options.plan));
   settle_defaults(settings, options.plan, options.optimizer);
   complete_model(options);
   choose_tokenizer();

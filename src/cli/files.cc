@@ -107,8 +107,11 @@ Outcome check_is_log(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return {};
   std::string begin(kLogBegin.size(), '\0');
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
+  if (!file) return {kBadInput, path + ": cannot open: " + reason(errno), ""};
   file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  if (file.bad()) return {kFailed, path + ": cannot read", ""};
   if (kLogBegin.starts_with(begin.substr(0, static_cast<size_t>(file.gcount())))) return {};
   return {kBadInput,
           path + ": is not a log: it does not begin with '" + std::string(kLogBegin) + "'",

@@ -268,7 +268,7 @@ void forget_options(const StoredOptions& settings, const std::string& stored, Pl
   const bool other_ranks = given("ranks") || given("mesh");
   if (other_ranks && !given("speeds")) plan.speeds.clear();
   const bool other_links = given("speeds") || given("link-latency") || given("link-bandwidth");
-  if ((other_ranks || other_links) && !given("cluster")) plan.cluster.clear();
+  if (other_links && !given("cluster")) plan.cluster.clear();
   if (given("schedule") && !given("schedule-file")) plan.schedule_file.clear();
   if (!given("f32-nodes") && plan.precision != "bf16") plan.f32_nodes.clear();
   const bool another = given("schedule") || given("schedule-file");

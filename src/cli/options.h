@@ -52,7 +52,7 @@ struct OptimizerOptions {
 weft_rule rule_named(const std::string& name);
 weft_rate_curve curve_named(const std::string& name);
 
-// For plan and train. A checkpoint does not store this option.
+// For plan and train.
 void add_cluster_option(StoredOptions& settings, PlanOptions& options);
 // For eval and generate.
 void add_precision_options(Parser& parser, std::string& precision, std::string& f32_nodes);

@@ -169,8 +169,8 @@ void print_none(const std::vector<weft_candidate>& rows) {
   if (std::none_of(rows.begin(), rows.end(), [](const auto& row) { return row.over != 0; })) return;
   print_line("");
   print_line(
-      "none is within the limit; --recompute auto, a smaller --micro-batch-size and more ranks "
-      "need less");
+      "none is within the limit; --recompute, a smaller --micro-batch-size and more ranks need "
+      "less");
 }
 
 void print_meshes(const std::vector<weft_candidate>& rows) {

@@ -139,9 +139,8 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
   if (!adds_adapters(optimizer.train)) names.push_back("train");
   CLI_TRY(settings.check_not_combined(names, "--plan, which contains it"));
   const char* const made = "--plan, which is already made";
-  if (!options.cluster.empty()) return not_combined("--cluster", made);
-  CLI_TRY(
-      settings.check_not_combined({"profile", "speeds", "link-latency", "link-bandwidth"}, made));
+  CLI_TRY(settings.check_not_combined(
+      {"cluster", "profile", "speeds", "link-latency", "link-bandwidth"}, made));
   std::string text;
   CLI_TRY(read_text(options.plan_file, kMostText, text));
   const nlohmann::json plan = read_json(text);

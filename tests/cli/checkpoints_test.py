@@ -114,7 +114,15 @@ class OneRun(Case):
         self.assertEqual(resumed, alike)
         self.assertIn(f"'{cluster}', the --cluster of the checkpoint, does not exist here", err)
         self.assertEqual(memory("--resume", out, "--steps", 4, "--cluster", cluster + "2")[0], planned)
-        self.assertEqual(len(memory("--resume", out, "--steps", 5, "--ranks", 3)[0]), 3)
+        self.assertEqual(memory("--resume", out, "--steps", 5, "--ranks", 2)[0], planned)
+        saved = run("plan", TINY, "--ranks", 2, "--micro-batches", 4, "--micro-batch-size", 2, "--seed", 1, "--save", self.path("plan"))
+        self.assertEqual(saved.returncode, 0, saved.stderr)
+        self.assertEqual(memory("--resume", out, "--plan", self.path("plan"), "--steps", 6)[0], alike)
+        other = self.path("other")
+        memory(TINY, *step, "--cluster", cluster + "2", "--steps", 1, "--checkpoint", other)
+        resumed, err = memory("--resume", other, "--steps", 2, "--ranks", 3)
+        self.assertEqual(len(resumed), 3)
+        self.assertIn(f"'{cluster}2', the --cluster of the checkpoint, has 2 ranks; the run continues without it", err)
 
     def test_a_resumed_run_does_not_go_back_before_a_later_checkpoint(self):
         directory = self.path("ck")
