@@ -349,9 +349,10 @@ namespace {
 void add_term(Term term, std::vector<Term>& terms) {
   if (term.peers.empty()) {
     term.tensor = -1;
+    term.read = kPhaseF;
     const auto same = std::find_if(terms.begin(), terms.end(), [&term](const Term& other) {
       return other.peers.empty() && other.kind == term.kind && other.first == term.first &&
-             other.last == term.last && other.read == term.read;
+             other.last == term.last;
     });
     if (same != terms.end()) {
       same->bytes = sum_of_bytes(same->bytes, term.bytes);

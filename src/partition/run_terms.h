@@ -29,7 +29,7 @@ struct Term {
   int32_t first, last;
   int64_t bytes;
   TensorId tensor = -1;          // if other stages exchange it
-  int32_t read = kPhaseF;        // the phase in which other ranks read it
+  int32_t read = kPhaseF;        // the phase in which other stages read it
   std::vector<Peer> peers = {};  // landing: its maker; shared: its readers in other stages
   bool operator==(const Term&) const = default;
 
@@ -116,7 +116,7 @@ class RunTerms {
     SegmentedStages
         segmented;  // without segments if each stage is one, whose number is its distance
   };
-  // The calls of a segment. Most segments are those of many runs.
+  // The calls of a segment. Most runs share it with others, which begin or end elsewhere.
   struct Part {
     std::vector<const StepCall*> calls;
     bool split = false;                  // as in StageWork

@@ -88,7 +88,7 @@ Made plan_of(const std::shared_ptr<const Model>& model, const PlanConfig& config
 
 }  // namespace
 
-Status Planner::train_as(const PlanConfig& config) {
+Status Planner::make_model(const PlanConfig& config) {
   if (model_) return {};
   WEFT_TRY_ASSIGN(const auto grouped,
                   with_groups(whole_, config.groups, makes(*whole_, config, Mode::train)));
@@ -98,7 +98,7 @@ Status Planner::train_as(const PlanConfig& config) {
 
 Made Planner::plan(PlanConfig config) {
   WEFT_TRY(check_config(*whole_, config).within("plan"));
-  WEFT_TRY(train_as(config).within("plan"));
+  WEFT_TRY(make_model(config).within("plan"));
   drop_frozen(*model_, config.times);
   return plan_of(model_, config, known_).within("plan");
 }

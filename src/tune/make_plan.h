@@ -16,7 +16,7 @@ class Planner {
   Result<std::shared_ptr<const Plan>> plan(PlanConfig config);
 
  private:
-  Status train_as(const PlanConfig& config);
+  Status make_model(const PlanConfig& config);
 
   std::shared_ptr<const Model> whole_;
   std::shared_ptr<const Model> model_;  // as the plans train it; null before the first one

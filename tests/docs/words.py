@@ -86,7 +86,7 @@ def comments_of(path):
     """The comments of a source, with empty lines in place of the rest."""
     text = path.read_text(encoding="utf-8")
     first = text.split("\n", 1)[0]
-    if path.suffix == ".py" or "python" in first:
+    if path.suffix == ".py" or (first.startswith("#!") and "python" in first):
         return python_comments(text)
     if first.startswith("#!"):
         return "\n".join(line if line.lstrip().startswith("#") else "" for line in text.split("\n"))

@@ -292,6 +292,42 @@ TEST(Account, ARunIsCountedAsIfThereWasNoOther) {
   }
 }
 
+// Segments that are alike are lowered once.
+TEST(Account, ARunOfASharedStageIsCountedAsIfThereWasNoOther) {
+  const auto model =
+      make_preset("gpt-nano:blocks=3,width=16,heads=2,vocabulary=32", {.seq_len = 8}).take().model;
+  const auto pieces = pieces_of(model, 2).take();
+  PlanConfig config;
+  config.micro_batches = 4;
+  config.tensor = config.shard_ranks = 2;
+  config.shard = "parameters";
+  const OpNodes ops(*model, config.micro_batch_size, {});
+  const Schedule order = make_schedule(choose_schedule(config).take(), config, {}).take();
+  RunTerms shared(*model, pieces, config, ops, order);
+  const size_t n = ops.ids.size();
+  size_t runs = 0;
+  for (const StageForm& form :
+       {StageForm{{Kind::F, Kind::B}, {0}}, StageForm{{Kind::F, Kind::I, Kind::W}, {0}},
+        StageForm{{Kind::F, Kind::B}, {2}}})
+    for (size_t begin = 0; begin < n; begin += 2 * test::kEvery)
+      for (size_t end = begin + 1; end <= n; end += 3, ++runs) {
+        RunTerms own(*model, pieces, config, ops, order);
+        const RunOfNodes at{0, begin, end};
+        const auto& expected = own.run(at, own.form(form), nullptr).shares;
+        const auto& found = shared.run(at, shared.form(form), nullptr).shares;
+        SCOPED_TRACE(cat("nodes ", begin, " to ", end));
+        ASSERT_EQ(found.size(), expected.size());
+        for (size_t t = 0; t < found.size(); ++t) {
+          EXPECT_EQ(found[t].terms, expected[t].terms);
+          EXPECT_EQ(found[t].until, expected[t].until);
+          EXPECT_EQ(found[t].scratch, expected[t].scratch);
+          EXPECT_EQ(found[t].reads, expected[t].reads);
+        }
+      }
+  // Most runs have several segments, each for two ranks.
+  EXPECT_LT(shared.patterns(Mode::train), runs);
+}
+
 // Each weight has two uses far from one another, and the replicas drop gradients: accumulators of a
 // run with both uses share slots.
 Drawn of_distant_uses() {
