@@ -8,14 +8,6 @@
 
 namespace {
 
-struct Drive {
-  const char* name;
-  uint32_t ranks, threads, size, short_size, micro_batches, sequences;
-  uint32_t kinds = WEFT_STEPS_ALL;
-  uint32_t data = 1;
-  bool bf16 = false;
-};
-
 // Texts of 14 to 18 tokens, of which 0, 6, 12 or more are the same at the start.
 Tokens branch(int32_t number) {
   const int32_t parts[] = {number % 2, number / 2 % 3, number / 6 % 2};
@@ -39,8 +31,7 @@ class SharedBeginnings : public testing::TestWithParam<Drive> {};
 // Every fifth sequence is removed when another one has its first token.
 TEST_P(SharedBeginnings, DoNotAffectTokens) {
   const Drive& d = GetParam();
-  const RunPtr run = new_run(d.sequences, d.ranks, d.threads, d.size, d.short_size, d.micro_batches,
-                             d.kinds, d.data, d.bf16);
+  const RunPtr run = new_run(d);
   const GeneratorPtr generator = new_generator(run);
   constexpr int32_t kAll = 36;
   std::map<uint64_t, int32_t> number;

@@ -9,19 +9,11 @@
 
 namespace {
 
-struct Drive {
-  const char* name;
-  uint32_t ranks, threads, size, short_size, micro_batches, sequences;
-  uint32_t kinds = WEFT_STEPS_ALL;
-  uint32_t data = 1;
-};
-
 class Generators : public testing::TestWithParam<Drive> {};
 
 TEST_P(Generators, TokensDoNotDependOnSequencesThatJoinAndLeave) {
   const Drive& d = GetParam();
-  const RunPtr run = new_run(d.sequences, d.ranks, d.threads, d.size, d.short_size, d.micro_batches,
-                             d.kinds, d.data);
+  const RunPtr run = new_run(d);
   const GeneratorPtr generator = new_generator(run);
   std::map<uint64_t, int32_t> number;
   std::map<int32_t, Tokens> made;

@@ -32,6 +32,20 @@ inline RunPtr new_run(int64_t sequences, uint32_t ranks = 1, uint32_t threads = 
   return start(ModelPtr(model), plan, threads);
 }
 
+// How a run computes.
+struct Drive {
+  const char* name;
+  uint32_t ranks, threads, size, short_size, micro_batches, sequences;
+  uint32_t kinds = WEFT_STEPS_ALL;
+  uint32_t data = 1;
+  bool bf16 = false;
+};
+
+inline RunPtr new_run(const Drive& d) {
+  return new_run(d.sequences, d.ranks, d.threads, d.size, d.short_size, d.micro_batches, d.kinds,
+                 d.data, d.bf16);
+}
+
 inline GeneratorPtr new_generator(const RunPtr& run) {
   weft_generator* out = nullptr;
   Error err;
