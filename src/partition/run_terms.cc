@@ -10,6 +10,14 @@
 
 namespace weft {
 
+namespace {
+
+Digest digest_of(const std::vector<int64_t>& key) {
+  return hash_bytes(key.data(), key.size() * sizeof key.front());
+}
+
+}  // namespace
+
 TensorId RunTerms::Part::number_of(TensorId t) const {
   return static_cast<TensorId>(std::lower_bound(tensors.begin(), tensors.end(), t) -
                                tensors.begin());
@@ -203,15 +211,13 @@ RunTerms::Parts RunTerms::parts_of(ModeGraph& mode, const StageForm& form, const
     part.again = train ? form.again[next] : 0;
     std::vector<int64_t> key = {static_cast<int64_t>(part.split), part.again};
     for (const StepCall* call : part.calls) key.push_back(call - mode.graph.calls.data());
-    std::shared_ptr<const Part>* known =
-        found.size() > 1 ? &mode.parts[hash_bytes(key.data(), key.size() * sizeof key.front())]
-                         : &out[i];
-    if (!*known) {
+    std::shared_ptr<const Part>& known = found.size() > 1 ? mode.parts[digest_of(key)] : out[i];
+    if (!known) {
       index_part(mode, part);
       if (found.size() > 1) part.lives = part.work().lives;
-      *known = std::make_shared<const Part>(std::move(part));
+      known = std::make_shared<const Part>(std::move(part));
     }
-    out[i] = *known;
+    out[i] = known;
   }
   return out;
 }
@@ -244,7 +250,7 @@ void RunTerms::index_part(const ModeGraph& mode, Part& part) const {
                {mode.bytes.tensors[static_cast<size_t>(t)], static_cast<int64_t>(tensor.role),
                 static_cast<int64_t>(is_fed(tensor))});
   }
-  part.digest = hash_bytes(key.data(), key.size() * sizeof key.front());
+  part.digest = digest_of(key);
 }
 
 std::vector<Peer> RunTerms::peers_of(const ModeGraph& mode, TensorId t, bool made,
@@ -304,11 +310,10 @@ void RunTerms::add_terms(Run& run, ModeGraph& mode, const StageForm& form, const
   const Parts parts = parts_of(mode, form, cut);
   for (const auto& [i, part] : parts) {
     const std::vector<Border> borders = borders_of(mode, parts, i, cut);
-    std::vector<uint64_t> key = {part->digest.high, part->digest.low};
-    for (const Border& border : borders)
-      key.push_back(static_cast<uint64_t>(2 * border.until + (border.outside ? 1 : 0)));
-    const auto [known, fresh] =
-        mode.alike.try_emplace(hash_bytes(key.data(), key.size() * sizeof key.front()));
+    std::vector<int64_t> key = {static_cast<int64_t>(part->digest.high),
+                                static_cast<int64_t>(part->digest.low)};
+    for (const Border& border : borders) key.push_back(2 * border.until + (border.outside ? 1 : 0));
+    const auto [known, fresh] = mode.alike.try_emplace(digest_of(key));
     if (fresh) known->second = lower(mode, *part, borders);
     Share& share = run.shares[static_cast<size_t>(segment_at(cut, i).tensor_rank)];
     add_alike(share, mode, known->second, *part, cut);
