@@ -58,7 +58,7 @@ class Waiting(Case):
     def test_interrupt_ends_a_profile_of_ranks(self):
         process = subprocess.Popen([WEFT, "profile", TINY, "--ranks", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment)
         self.addCleanup(lambda: process.poll() is None and process.kill())
-        while process.poll() is None and not children(process.pid):
+        while process.poll() is None and not (children(process.pid) and sleeps(process.pid, signal.SIGINT)):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         self.ends(130, "weft: profile: stopped", process)
