@@ -1368,8 +1368,9 @@ WEFT_API void weft_generator_free(weft_generator *generator);
 
 /**
  * Adds a sequence that begins with `tokens`, 1 to the number of positions of the cache, which are copied. `config`: NULL is the defaults.
- * `sequence` receives its identifier. Tokens with which another sequence of the same replica began are not computed again, except a few, whether
- * it has left or not, as long as the cache has them. WEFT_EAGAIN: the cache has no place for another sequence. Between any two tokens. Thread: owner.
+ * `sequence` receives its identifier. If the cache has the tokens with which it begins, of a sequence of the same replica that runs or has
+ * left, at most a few of them are computed again. WEFT_EAGAIN: the cache has no place for another sequence. Between any two tokens.
+ * Thread: owner.
  */
 WEFT_API weft_status weft_generator_add(weft_generator *generator, const int32_t *tokens, size_t n_tokens,
                                         const weft_sequence_config *config, uint64_t *sequence, weft_error *err);

@@ -28,7 +28,7 @@ type Node struct {
 	Axis        int       // mean, sum, max, slice, concat, gather
 	Heads       int       // attention, cached_attention, rope
 	Begin, End  int       // slice
-	Factor      float64   // scale: factor; norms: epsilon; dropout, attention: probability; rope: factor of rotated columns, 0: 1; softmax_cross_entropy: label smoothing
+	Factor      float64   // scale: factor; norms: epsilon; dropout, attention: probability; rope: multiplies rotated columns, 0 is 1; softmax_cross_entropy: label smoothing
 	Dims        []int     // reshape, transpose, conv1d, conv2d, max_pool, average_pool, mean, sum, max, all_to_all, cached_attention
 	AxisName    string    // collectives: the axis of the model
 	Coordinates []int     // ppermute: sources, or -1 for zeros; mask: coordinates that keep their value; broadcast: the source

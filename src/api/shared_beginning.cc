@@ -8,8 +8,8 @@ namespace weft::api {
 
 namespace {
 
-// A copy takes a row. It moves as many bytes for 64 tokens as a core moves in about the time of
-// another row; an estimate. So few tokens are computed again.
+// A copy takes a row, and an estimate is that copying 64 tokens takes as long as another row. It
+// has to save at least a few rows.
 constexpr size_t kLeastSaved = 4, kTokensOfRow = 64;
 
 // For a sequence that has `cached` of the tokens.

@@ -48,7 +48,7 @@ class TrialRun {
 
   // Replaces the profile by that of the run.
   Outcome adjust(ProfilePtr& profile) {
-    watch_signals();
+    watch_signals();  // before, a signal ends the process, which has nothing to remove
     Outcome outcome = train(profile);
     return ranks_.explain(std::move(outcome), run_.get());
   }

@@ -102,6 +102,11 @@ Outcome check_apart(const NamedFile& output, const NamedFile& other) {
 
 constexpr std::string_view kLogBegin = "{\"event\":";  // of each line
 
+Outcome not_a_log(const std::string& path, const std::string& why) {
+  return {kBadInput, path + ": is not a log: " + why + " '" + std::string(kLogBegin) + "'",
+          "name another file"};
+}
+
 // A file that exists is replaced only if it is empty or a log.
 Outcome check_is_log(const std::string& path) {
   std::error_code error;
@@ -113,9 +118,7 @@ Outcome check_is_log(const std::string& path) {
   file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
   if (file.bad()) return {kFailed, path + ": cannot read", ""};
   if (kLogBegin.starts_with(begin.substr(0, static_cast<size_t>(file.gcount())))) return {};
-  return {kBadInput,
-          path + ": is not a log: it does not begin with '" + std::string(kLogBegin) + "'",
-          "name another file"};
+  return not_a_log(path, "it does not begin with");
 }
 
 // A process that was killed, or a full disk, can leave a part of a line. What is not of a log
@@ -135,10 +138,7 @@ Outcome drop_incomplete_line(const std::string& path) {
   const std::string line = tail.substr(tail.rfind('\n') + 1);  // all, if no line ends
   if (line.empty()) return {};
   if (!line.starts_with(kLogBegin.substr(0, line.size())))
-    return {kBadInput,
-            path + ": is not a log: its last line has no end, and does not begin with '" +
-                std::string(kLogBegin) + "'",
-            "name another file"};
+    return not_a_log(path, "its last line has no end, and does not begin with");
   std::filesystem::resize_file(path, static_cast<uintmax_t>(size) - line.size(), error);
   return error ? cannot_write(path, error.value()) : Outcome();
 }

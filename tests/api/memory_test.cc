@@ -7,18 +7,18 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <thread>
 
-#include "api/drivers.h"
+#include "api/api.h"
+#include "support/directory.h"
 #include "support/weft_memory.h"
 
 namespace {
 
-namespace fs = std::filesystem;
 namespace memory = test::memory;
+using weft::test::Directory;
 
 struct Driver {
   const char* name;

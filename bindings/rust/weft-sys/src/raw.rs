@@ -1544,7 +1544,7 @@ extern "C" {
     pub fn weft_generator_new(run: *mut weft_run, out: *mut *mut weft_generator, err: *mut weft_error) -> weft_status;
     /// A step in progress ends first. NULL is a no-op. Works after weft_run_free, too; other calls then return WEFT_ESTATE. Thread: owner.
     pub fn weft_generator_free(generator: *mut weft_generator);
-    /// Adds a sequence that begins with `tokens`, 1 to the number of positions of the cache, which are copied. `config`: NULL is the defaults. `sequence` receives its identifier. Tokens with which another sequence of the same replica began are not computed again, except a few, whether it has left or not, as long as the cache has them. WEFT_EAGAIN: the cache has no place for another sequence. Between any two tokens. Thread: owner.
+    /// Adds a sequence that begins with `tokens`, 1 to the number of positions of the cache, which are copied. `config`: NULL is the defaults. `sequence` receives its identifier. If the cache has the tokens with which it begins, of a sequence of the same replica that runs or has left, at most a few of them are computed again. WEFT_EAGAIN: the cache has no place for another sequence. Between any two tokens. Thread: owner.
     pub fn weft_generator_add(generator: *mut weft_generator, tokens: *const i32, n_tokens: usize, config: *const weft_sequence_config, sequence: *mut u64, err: *mut weft_error) -> weft_status;
     /// Ends a sequence; its tokens that have not been polled are dropped. WEFT_ENOENT: it has ended, and no token was left. Thread: owner.
     pub fn weft_generator_remove(generator: *mut weft_generator, sequence: u64, err: *mut weft_error) -> weft_status;
