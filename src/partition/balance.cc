@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "base/text.h"
@@ -9,7 +10,29 @@
 
 namespace weft {
 
+BytesOfRun BytesOfRun::within(int64_t cap) const {
+  BytesOfRun out = *this;
+  if (most - cap > all - limit) {
+    out.all = most;
+    out.limit = cap;
+  }
+  out.more = more && least <= cap;
+  return out;
+}
+
 namespace {
+
+// What stages and cuts may take at most.
+struct Limits {
+  double stage = 0, cut = 0;
+};
+
+// Of stages, in the order in which they are compared: the bytes of the values at their ends, then
+// the sum of squares of their times, which is least if all are equal.
+struct Sum {
+  double bytes = INFINITY, squares = INFINITY;
+  auto operator<=>(const Sum&) const = default;
+};
 
 // The search relies on one property: a run of nodes does not take longer than a run that contains
 // it. Rounding preserves this order for sums of doubles that are not negative, so that the search
@@ -23,6 +46,7 @@ class Chain {
     const size_t n = nodes.cost.size();
     chain.bytes_ = &loads.bytes;
     chain.cut_time_ = &loads.cut_time;
+    chain.cut_bytes_ = loads.cut_bytes;
     chain.time_.resize(n + 1);
     for (size_t v = 0; v < n; ++v) chain.time_[v + 1] = chain.time_[v] + nodes.cost[v];
     chain.time_again_ = chain.time_;
@@ -38,10 +62,12 @@ class Chain {
       if (i < chain.needed_.size() && chain.needed_[i] < v) ++i;
       if (i < chain.needed_.size()) chain.first_end_[v] = chain.needed_[i] + 1;
     }
-    for (const StageRoom& stage : stages)
+    for (const StageRoom& stage : stages) {
       if (!(stage.speed > 0) || std::isinf(stage.speed))
         return Status(Code::invalid, cat("rank ", stage.rank, " has speed ", stage.speed,
                                          ", expected a finite number above 0"));
+      chain.fastest_ = std::max(chain.fastest_, stage.speed);
+    }
     return chain;
   }
 
@@ -51,26 +77,41 @@ class Chain {
     return (sums[end] - sums[begin]) / stages_[s].speed;
   }
   BytesOfRun bytes(size_t s, size_t begin, size_t end) const {
-    return bytes_ && *bytes_ ? (*bytes_)({s, begin, end}) : BytesOfRun();
+    return bytes_ && *bytes_ ? (*bytes_)({s, begin, end}).within(cap_) : BytesOfRun();
   }
   Chain without_bytes() const {
     Chain out = *this;
     out.bytes_ = nullptr;
     return out;
   }
+  // With a limit for all ranks, too.
+  Chain within(int64_t cap) const {
+    Chain out = *this;
+    out.cap_ = cap;
+    return out;
+  }
   bool fits(const std::vector<int32_t>& cuts) const {
-    size_t begin = 0;
-    for (size_t s = 0; s < stages_.size(); ++s) {
-      const size_t end = s < cuts.size() ? static_cast<size_t>(cuts[s]) : nodes();
-      if (!bytes(s, begin, end).fits()) return false;
-      begin = end;
-    }
-    return true;
+    bool fits = true;
+    each_stage(cuts, [&](size_t s, size_t begin, size_t end) {
+      fits = fits && bytes(s, begin, end).fits();
+    });
+    return fits;
+  }
+  // The bytes of the largest rank.
+  int64_t most_bytes(const std::vector<int32_t>& cuts) const {
+    int64_t most = 0;
+    each_stage(cuts, [&](size_t s, size_t begin, size_t end) {
+      most = std::max(most, bytes(s, begin, end).most);
+    });
+    return most;
   }
   bool has_cut_times() const { return static_cast<bool>(*cut_time_); }
 
   // Whether the messages to that stage take at most the limit.
   bool passable(const RunOfNodes& run, double limit) const { return cut_time(run) <= limit; }
+  bool is_within(const RunOfNodes& run, Limits limits) const {
+    return time(run.stage, run.begin, run.end) <= limits.stage && passable(run, limits.cut);
+  }
 
   // Per stage: the last node at which it can begin. The stages before it take no more time, and
   // each stage has a node.
@@ -87,20 +128,20 @@ class Chain {
 
   // From the last stage to the first: next[s][v] is the first node from v on, up to last_begins(),
   // at which stage s can begin so that it and the later stages contain the remaining nodes;
-  // nodes() + 1 if there is none. Keeps all rows if `rows` is given. True if stage 0 can begin at
-  // node 0.
-  bool solve(double limit, double cut_limit, std::vector<std::vector<size_t>>* rows) const {
+  // nodes() + 1 if there is none. Keeps all rows if `rows` is given, the last one for the end of
+  // the last stage. True if stage 0 can begin at node 0.
+  bool solve(Limits limits, std::vector<std::vector<size_t>>* rows) const {
     const size_t n = nodes(), p = stages_.size(), none = n + 1;
-    const std::vector<size_t> last = last_begins(limit);
+    const std::vector<size_t> last = last_begins(limits.stage);
     std::vector<size_t> behind(n + 2, n), here;  // after the last stage only the end can follow
     behind[n + 1] = none;
-    if (rows) rows->assign(p, {});
+    if (rows) rows->assign(p + 1, behind);
     for (size_t s = p; s-- > 0;) {
       here.assign(n + 2, none);
       size_t too_far = none;
       for (size_t v = last[s] + 1; v-- > s;) {
-        const bool good = passable({s, v, v + 1}, cut_limit) &&
-                          end_of(s, v, limit, cut_limit, behind, too_far) <= n;
+        const bool good =
+            passable({s, v, v + 1}, limits.cut) && end_of(s, v, limits, behind, too_far) <= n;
         here[v] = good ? v : here[v + 1];
       }
       std::fill(here.begin(), here.begin() + static_cast<std::ptrdiff_t>(s), here[s]);
@@ -112,17 +153,53 @@ class Chain {
 
   // The first node at which stage s can end, if it begins at v, and the next can begin; nodes() + 1
   // if there is none. No stage that begins at v or before can end at `too_far` or behind it.
-  size_t end_of(size_t s, size_t v, double limit, double cut_limit,
-                const std::vector<size_t>& behind, size_t& too_far) const {
-    for (size_t end = behind[first_end_[v]];
-         end < too_far && time(s, v, end) <= limit && passable({s, v, end}, cut_limit);
+  size_t end_of(size_t s, size_t v, Limits limits, const std::vector<size_t>& behind,
+                size_t& too_far) const {
+    for (size_t end = behind[first_end_[v]]; end < too_far && is_within({s, v, end}, limits);
          end = behind[end + 1]) {
       const BytesOfRun run = bytes(s, v, end);
       if (run.fits()) return end;
-      if (!run.within) too_far = end;
+      if (!run.within()) too_far = end;
       if (!run.more) break;
     }
     return nodes() + 1;
+  }
+
+  // The partition with the earliest first cut, then second cut, and so on; empty if there is none.
+  std::optional<std::vector<int32_t>> earliest(Limits limits) const {
+    std::vector<std::vector<size_t>> rows;
+    if (!solve(limits, &rows)) return {};
+    std::vector<int32_t> cuts;
+    for (size_t s = 1, begin = 0; s < stages_.size(); ++s) {
+      size_t too_far = nodes() + 1;
+      begin = end_of(s - 1, begin, limits, rows[s], too_far);
+      cuts.push_back(static_cast<int32_t>(begin));
+    }
+    return cuts;
+  }
+
+  // The partition with the least sum of its stages; of several, the one with the earliest first
+  // cut, then second cut, and so on. There is one within the limits. From the last stage to the
+  // first: the least sum of a stage that begins at a node and of all later ones.
+  std::vector<int32_t> best(Limits limits) const {
+    std::vector<std::vector<size_t>> rows;
+    solve(limits, &rows);
+    const size_t n = nodes(), p = stages_.size();
+    std::vector<std::vector<size_t>> ends(p, std::vector<size_t>(n, n));
+    std::vector<Sum> behind(n + 1), here;
+    behind[n] = {0, 0};
+    for (size_t s = p; s-- > 0;) {
+      here.assign(n + 1, Sum());
+      for (size_t v = rows[s][s]; v < n; v = rows[s][v + 1])
+        here[v] = least_sum({s, v, n}, limits, rows[s + 1], behind, ends[s][v]);
+      behind.swap(here);
+    }
+    std::vector<int32_t> cuts;
+    for (size_t s = 0, begin = 0; s + 1 < p; ++s) {
+      begin = ends[s][begin];
+      cuts.push_back(static_cast<int32_t>(begin));
+    }
+    return cuts;
   }
 
   double bound() const {
@@ -160,62 +237,103 @@ class Chain {
   }
 
  private:
+  template <typename Visit>
+  void each_stage(const std::vector<int32_t>& cuts, Visit&& visit) const {
+    size_t begin = 0;
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      const size_t end = s < cuts.size() ? static_cast<size_t>(cuts[s]) : nodes();
+      visit(s, begin, end);
+      begin = end;
+    }
+  }
+  // Of a stage that begins there and ends at `end`, and of the stages after it, which can begin at
+  // the nodes of `begins` and have the sums `behind`.
+  Sum least_sum(RunOfNodes run, Limits limits, const std::vector<size_t>& begins,
+                const std::vector<Sum>& behind, size_t& end) const {
+    Sum least;
+    for (run.end = begins[first_end_[run.begin]]; run.end <= nodes() && is_within(run, limits);
+         run.end = begins[run.end + 1]) {
+      const double share =
+          limits.stage > 0 ? time(run.stage, run.begin, run.end) / limits.stage : 0;
+      Sum sum = behind[run.end];
+      sum.bytes += run.end < nodes() && !cut_bytes_.empty() ? cut_bytes_[run.end] : 0;
+      sum.squares += share * share * (stages_[run.stage].speed / fastest_);
+      if (!(sum < least)) continue;
+      const BytesOfRun needed = bytes(run.stage, run.begin, run.end);
+      if (needed.fits()) {
+        least = sum;
+        end = run.end;
+      }
+      if (!needed.more) break;
+    }
+    return least;
+  }
   double cut_time(const RunOfNodes& run) const {
     const bool crosses = run.stage > 0 && stages_[run.stage].rank != stages_[run.stage - 1].rank;
     return crosses && *cut_time_ ? (*cut_time_)(run) : 0;
   }
 
   std::span<const StageRoom> stages_;
+  double fastest_ = 0;                     // speed of a stage
   std::vector<double> time_, time_again_;  // of the nodes before each; with recompute
   std::vector<size_t> needed_;
   std::vector<size_t> first_end_;  // of a run from each node that contains one of needed_
   const std::function<BytesOfRun(const RunOfNodes&)>* bytes_ = nullptr;
   const CutTime* cut_time_ = nullptr;
+  std::span<const double> cut_bytes_;
+  int64_t cap_ = INT64_MAX;
 };
 
-// The smallest bottleneck of a chain, at least `from`, and the first nodes of its stages 1, 2, ...
-struct Best {
-  double bottleneck = 0;
-  std::vector<int32_t> cuts;
-};
-// `free`: the chain without limits. No result if no partition fits.
-std::optional<Best> best_of(const Chain& chain, const Chain& free, double from) {
-  const auto both = least_double(
-      from, chain.bound(), [&chain](double limit) { return chain.solve(limit, limit, nullptr); });
+// The smallest bottleneck of a chain, at least `from`, and the smallest limit of its stages with
+// it: if a cut is the bottleneck, the stages can be faster than that. No result if no partition
+// fits. `free`: the chain without bytes.
+std::optional<Limits> least_limits(const Chain& chain, const Chain& free, double from) {
+  const auto both = least_double(from, chain.bound(), [&chain](double limit) {
+    return chain.solve({limit, limit}, nullptr);
+  });
   if (!both) return {};
-  // If a cut is the bottleneck, the stages can be faster than that.
   const auto stages_below = [&both](const Chain& of, double first) {
-    return *least_double(first, *both,
-                         [&](double limit) { return of.solve(limit, *both, nullptr); });
+    return *least_double(first, *both, [&](double limit) {
+      return of.solve({limit, *both}, nullptr);
+    });
   };
   double limit = *both;
   if (chain.has_cut_times()) limit = stages_below(free, 0);
   if (chain.has_cut_times() && &chain != &free) limit = stages_below(chain, limit);
-  std::vector<std::vector<size_t>> rows;
-  chain.solve(limit, *both, &rows);
-  Best out{.bottleneck = *both, .cuts = {}};
-  for (size_t s = 1, begin = 0; s < rows.size(); ++s) {
-    size_t too_far = chain.nodes() + 1;
-    begin = chain.end_of(s - 1, begin, limit, *both, rows[s], too_far);
-    out.cuts.push_back(static_cast<int32_t>(begin));
+  return Limits{limit, *both};
+}
+
+// The least bytes of the largest rank of a partition within these limits, or up to 1 % more.
+int64_t least_bytes(const Chain& chain, Limits limits) {
+  constexpr int64_t kPrecision = 128;
+  int64_t low = 0, high = chain.most_bytes(*chain.earliest(limits));
+  while (high - low > high / kPrecision) {
+    const int64_t cap = std::midpoint(low, high);
+    if (const auto cuts = chain.within(cap).earliest(limits))
+      high = chain.most_bytes(*cuts);
+    else
+      low = cap + 1;
   }
-  return out;
+  return high;
 }
 
 }  // namespace
 
 Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
-                                std::span<const StageRoom> stages) {
+                                std::span<const StageRoom> stages, Among among) {
   // Also checks the nodes and their number.
   WEFT_TRY_ASSIGN(const Partition even,
                   partition_uniform(nodes, static_cast<int32_t>(stages.size())));
   WEFT_TRY_ASSIGN(const Chain chain, Chain::make(nodes, loads, stages));
   const Chain free = chain.without_bytes();
-  // If the best of all partitions fits, bytes need not be counted for others.
-  std::optional<Best> best = best_of(free, free, 0);
-  if (!chain.fits(best->cuts)) best = best_of(chain, free, best->bottleneck);
-  if (!best) return chain.refusal();
-  return partition_at(nodes, best->cuts);
+  // If the fastest of all partitions fits, bytes need not be counted to find the bottleneck.
+  std::optional<Limits> limits = least_limits(free, free, 0);
+  if (!chain.fits(*free.earliest(*limits))) {
+    limits = least_limits(chain, free, limits->cut);
+    if (!limits) return chain.refusal();
+  }
+  if (among == Among::earliest) return partition_at(nodes, *chain.earliest(*limits));
+  return partition_at(nodes, chain.within(least_bytes(chain, *limits)).best(*limits));
 }
 
 }  // namespace weft

@@ -21,10 +21,15 @@ struct RunOfNodes {
 
 struct BytesOfRun {
   int64_t all = 0, limit = INT64_MAX;  // of the rank that exceeds its limit most
-  bool more = true;    // whether a longer run that begins at the same node can be within the limits
-  bool within = true;  // whether any run that contains it can
+  int64_t most = 0;                    // of the rank that needs most
+  int64_t least = 0;  // `most` of a longer run that begins at the same node is at least that
+  bool more = true;   // whether a longer run that begins at the same node can be within the limits
+  bool grows = true;  // whether both hold for any run that contains it
 
+  bool within() const { return more || !grows; }  // whether a run that contains it can be
   bool fits() const { return all <= limit; }
+  // With a limit for all ranks, too.
+  BytesOfRun within(int64_t cap) const;
 };
 
 // The time for which the messages to a stage with these nodes, which is not the first, occupy the
@@ -33,7 +38,9 @@ using CutTime = std::function<double(const RunOfNodes&)>;
 
 struct ChainLoads {
   CutTime cut_time;                                    // may be empty: zero
-  std::function<BytesOfRun(const RunOfNodes&)> bytes;  // may be empty: no limits
+  std::function<BytesOfRun(const RunOfNodes&)> bytes;  // may be empty: not counted
+  // Per node: of the values that are sent there if a stage begins with it. May be empty: zero.
+  std::span<const double> cut_bytes = {};
   // Every stage has one of these nodes, which ascend and of which there are enough. May be empty:
   // any node.
   std::span<const size_t> needed = {};
@@ -46,11 +53,20 @@ struct StageRoom {
   bool recomputes = false;  // the time of its nodes contains their forward twice
 };
 
-// The partition with the smallest bottleneck. If there are several, for example because a cut is
-// the bottleneck: the one whose slowest stage takes the least time; then the one with the earliest
-// first cut, second cut, and so on. Every stage has at least one node. If no partition fits, the
-// error names the rank, the bytes that it needs and its limit.
+// Which of the partitions with the smallest bottleneck, of which there are several if a node or a
+// cut is the bottleneck, and with the fastest slowest stage of these.
+enum class Among : uint8_t {
+  // One whose largest rank needs the fewest bytes, or up to 1 % more; of these the one with the
+  // fewest bytes at cuts, then with the least sum over stages of the square of the time by the
+  // speed, then the earliest.
+  smallest,
+  // The one with the earliest first cut, then second cut, and so on.
+  earliest,
+};
+
+// Every stage has at least one node. If no partition fits, the error names the rank, the bytes that
+// it needs and its limit.
 Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
-                                std::span<const StageRoom> stages);
+                                std::span<const StageRoom> stages, Among among = Among::smallest);
 
 }  // namespace weft

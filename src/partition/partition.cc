@@ -1,12 +1,9 @@
-// Cutting a chain of nodes. The cost method is exact, not a heuristic: it searches for the smallest
-// bottleneck for which a greedy packing into the stages exists.
 #include "partition/partition.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
-#include "partition/least_double.h"
 
 namespace weft {
 namespace {
@@ -63,52 +60,6 @@ Partition cut(const NodeCosts& nodes, std::vector<int32_t> starts) {
   return partition;
 }
 
-// Costs of runs of nodes as differences of prefix sums. Rounding preserves their order: a run never
-// costs more than a run that contains it. The search relies only on this property, so that it is
-// exact for the rounded costs.
-class Runs {
- public:
-  explicit Runs(std::span<const double> cost) : prefix_(cost.size() + 1) {
-    for (size_t v = 0; v < cost.size(); ++v) prefix_[v + 1] = prefix_[v] + cost[v];
-  }
-
-  size_t nodes() const { return prefix_.size() - 1; }
-  double total() const { return prefix_.back(); }
-  double cost(size_t begin, size_t end) const { return prefix_[end] - prefix_[begin]; }
-
-  double dearest_node() const {
-    double most = 0;
-    for (size_t v = 0; v < nodes(); ++v) most = std::max(most, cost(v, v + 1));
-    return most;
-  }
-
-  // The last end of a run from `begin` that stays within `limit`, which is at least the maximum
-  // cost of a node.
-  size_t last_end(size_t begin, double limit) const {
-    const auto past = std::partition_point(
-        prefix_.begin() + static_cast<std::ptrdiff_t>(begin) + 1, prefix_.end(),
-        [&](double sum) { return sum - prefix_[begin] <= limit; });
-    return static_cast<size_t>(past - prefix_.begin()) - 1;
-  }
-
-  // The first begin of a run up to `end` that stays within `limit`.
-  size_t first_begin(size_t end, double limit) const {
-    const auto first =
-        std::partition_point(prefix_.begin(), prefix_.begin() + static_cast<std::ptrdiff_t>(end),
-                             [&](double sum) { return prefix_[end] - sum > limit; });
-    return static_cast<size_t>(first - prefix_.begin());
-  }
-
-  bool fit(int32_t stages, double limit) const {
-    size_t begin = 0;
-    for (int32_t s = 0; s < stages && begin < nodes(); ++s) begin = last_end(begin, limit);
-    return begin == nodes();
-  }
-
- private:
-  std::vector<double> prefix_;
-};
-
 }  // namespace
 
 Result<Partition> partition_at(const NodeCosts& nodes, std::span<const int32_t> cuts) {
@@ -149,26 +100,6 @@ Result<Partition> partition_uniform(const NodeCosts& nodes, int32_t stages,
     const size_t block = s * each + std::min(s, left);
     starts.push_back(block_starts.empty() ? static_cast<int32_t>(block) : block_starts[block]);
   }
-  return cut(nodes, std::move(starts));
-}
-
-Result<Partition> partition_by_cost(const NodeCosts& nodes, int32_t stages) {
-  WEFT_TRY(check_nodes(nodes));
-  WEFT_TRY(check_stages(stages, nodes.cost.size(), "nodes"));
-  const Runs runs(nodes.cost);
-  const double limit = *least_double(runs.dearest_node(), runs.total(),
-                                     [&](double most) { return runs.fit(stages, most); });
-
-  // From the back: the first node from which the remaining nodes fit into k stages. Every later
-  // node is also possible, as long as there are enough nodes.
-  const auto p = static_cast<size_t>(stages);
-  std::vector<size_t> earliest(p, runs.nodes());
-  for (size_t k = 1; k < p; ++k) earliest[k] = runs.first_begin(earliest[k - 1], limit);
-
-  std::vector<int32_t> starts = {0};
-  for (size_t s = 1; s < p; ++s)
-    starts.push_back(
-        static_cast<int32_t>(std::max(static_cast<size_t>(starts.back()) + 1, earliest[p - s])));
   return cut(nodes, std::move(starts));
 }
 

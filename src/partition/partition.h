@@ -39,9 +39,4 @@ Result<Partition> partition_at(const NodeCosts& nodes, std::span<const int32_t> 
 Result<Partition> partition_uniform(const NodeCosts& nodes, int32_t stages,
                                     std::span<const int32_t> block_starts = {});
 
-// Minimizes the maximum cost of a stage. Of several such partitions: the one with the earliest
-// first cut, then second cut, and so on. The early stages, which keep the most micro-batches, are
-// then the smallest.
-Result<Partition> partition_by_cost(const NodeCosts& nodes, int32_t stages);
-
 }  // namespace weft

@@ -238,11 +238,13 @@ BytesOfRun RunBytes::of(const RunOfNodes& at) {
   const StageRun stage{at, &run(at, nullptr)};
   for (const RankBytes& rank : sum_of({&stage, 1})) {
     out.more = out.more && rank.least <= rank.limit;
+    out.most = std::max(out.most, rank.all);
+    out.least = std::max(out.least, rank.least);
     if (out.limit < INT64_MAX && rank.all - rank.limit <= out.all - out.limit) continue;
     out.all = rank.all;
     out.limit = rank.limit;
   }
-  out.within = out.more || recomputes_in_blocks(at.stage);
+  out.grows = !recomputes_in_blocks(at.stage);
   return out;
 }
 

@@ -104,7 +104,9 @@ Result<Partition> split_by_type(const Model& model, const OpNodes& ops, const No
   return partition_uniform(costs, stages, blocks);
 }
 
-Result<Partition> split_by_parameters(const Model& model, const OpNodes& ops, int32_t stages) {
+Result<Partition> split_by_parameters(const Model& model, const PlanConfig& config,
+                                      const OpNodes& ops, int32_t stages,
+                                      Among among = Among::smallest) {
   std::vector<double> elements;
   for (NodeId id : ops.ids) {
     double sum = 0;
@@ -112,7 +114,11 @@ Result<Partition> split_by_parameters(const Model& model, const OpNodes& ops, in
       sum += static_cast<double>(model.param(w).shape.elements());
     elements.push_back(sum);
   }
-  return partition_by_cost({.cost = elements, .edges = ops.edges}, stages);
+  std::vector<StageRoom> rooms(static_cast<size_t>(stages));
+  for (int32_t s = 0; s < stages; ++s) rooms[static_cast<size_t>(s)].rank = s;
+  const CutLoads cuts(model, config, ops);
+  const ChainLoads loads{.cut_time = {}, .bytes = {}, .cut_bytes = cuts.bytes()};
+  return partition_for({.cost = elements, .edges = ops.edges}, loads, rooms, among);
 }
 
 // The nodes of which every rank that shares their stage computes a piece.
@@ -132,9 +138,6 @@ Result<std::vector<size_t>> shared_nodes(const Model& model, const PlanConfig& c
   return out;
 }
 
-// Estimates are not exact enough for smaller differences.
-constexpr double kLess = 0.99;
-
 std::vector<size_t> first_nodes(const Partition& partition) {
   return {partition.first_node.begin(), partition.first_node.end()};
 }
@@ -142,27 +145,6 @@ std::vector<size_t> first_nodes(const Partition& partition) {
 Result<Partition> partition_of(const NodeCosts& costs, const std::vector<size_t>& first) {
   const std::vector<int32_t> cuts(first.begin() + 1, first.end());
   return partition_at(costs, cuts);
-}
-
-// Searches from these cuts, and from cuts by parameters and into equal numbers of nodes. The
-// results of all of these.
-Result<std::vector<std::vector<size_t>>> search_from(const Model& model, const OpNodes& ops,
-                                                     const Partition& cuts, CutSearch& search) {
-  const NodeCosts costs{.cost = ops.costs, .edges = ops.edges};
-  WEFT_TRY_ASSIGN(const Partition by_parameters, split_by_parameters(model, ops, cuts.stages()));
-  WEFT_TRY_ASSIGN(const Partition even, partition_uniform(costs, cuts.stages()));
-  std::vector<std::vector<size_t>> out;
-  for (const Partition* from : {&cuts, &by_parameters, &even})
-    out.push_back(search.start(first_nodes(*from)));
-  return out;
-}
-
-// If no cuts are within the limits, the result is the nearest to them.
-Result<Partition> split_by_search(const Model& model, const OpNodes& ops, const NodeCosts& costs,
-                                  const Partition& from, CutSearch& search) {
-  WEFT_TRY(search_from(model, ops, from, search).status());
-  if (!search.fits()) search.try_all();
-  return partition_of(costs, search.best());
 }
 
 using StepTime = std::function<double(const std::vector<size_t>& first_nodes)>;
@@ -186,39 +168,74 @@ double step_time(const Model& model, const PlanConfig& config, const OpNodes& op
   return std::max(chain_time(order, times), order.micro_batches * slowest_cut);
 }
 
-// The cuts with the shortest step, of these and of those that a search for the least busy ranks
-// finds: for ranks with several stages.
-Result<Partition> split_by_ranks(const Model& model, const OpNodes& ops, const StepTime& time_of,
-                                 const Partition& by_stages, CutSearch& search) {
-  WEFT_TRY_ASSIGN(const auto found, search_from(model, ops, by_stages, search));
-  std::vector<size_t> best = first_nodes(by_stages);
-  double least = time_of(best);
-  for (const std::vector<size_t>& first : found) {
-    const double time = search.fits(first) ? time_of(first) : least;
-    if (time >= least * kLess) continue;
-    least = time;
-    best = first;
-  }
-  return partition_of({.cost = ops.costs, .edges = ops.edges}, best);
-}
+using Cuts = std::vector<std::vector<size_t>>;  // first nodes of stages
 
-// Of the partitions that count what stages recompute, and that do not, because ranks recompute
-// while they wait for a gradient: the one with the shorter step.
-Result<Partition> split_by_stages(const NodeCosts& costs, const ChainLoads& loads,
-                                  std::vector<StageRoom> rooms, const StepTime& time_of) {
-  WEFT_TRY_ASSIGN(Partition counted, partition_for(costs, loads, rooms));
+// The partitions with the smallest bottleneck: the smallest and the earliest of them. If stages
+// recompute, also without the times for that, because ranks may do it while they wait for a
+// gradient.
+Result<Cuts> cuts_by_stages(const NodeCosts& costs, const ChainLoads& loads,
+                            std::vector<StageRoom> rooms) {
+  Cuts out;
+  const auto add = [&]() -> Status {
+    for (const Among among : {Among::smallest, Among::earliest}) {
+      WEFT_TRY_ASSIGN(const Partition partition, partition_for(costs, loads, rooms, among));
+      out.push_back(first_nodes(partition));
+    }
+    return {};
+  };
+  WEFT_TRY(add());
   const auto recomputes = [](const StageRoom& room) { return room.recomputes; };
-  if (std::none_of(rooms.begin(), rooms.end(), recomputes)) return counted;
+  if (std::none_of(rooms.begin(), rooms.end(), recomputes)) return out;
   for (StageRoom& room : rooms) room.recomputes = false;
-  WEFT_TRY_ASSIGN(Partition hidden, partition_for(costs, loads, rooms));
-  return time_of(first_nodes(hidden)) < time_of(first_nodes(counted)) ? hidden : counted;
+  WEFT_TRY(add());
+  return out;
 }
 
-// Whether partition_by_cost() has the result of partition_for() without limits, in less time.
-bool is_plain(const PlanConfig& all, const PlanConfig& pipeline) {
-  const auto recompute = parse_recompute(pipeline.recompute);
-  return recompute.ok() && recompute.value().every == 0 && !pipeline.machines.any() &&
-         pipeline.stage_replicas.empty() && all.shard_ranks == 1;
+// Of these cuts, those within the limits if there are any; of these, the ones whose step takes the
+// least time, or up to 1 % more, because estimates are not more exact than that; and of these, the
+// ones whose largest rank needs the fewest bytes. `bytes` may be null: not counted.
+std::vector<size_t> best_of(const Cuts& cuts, const StepTime& time_of, RunBytes* bytes) {
+  constexpr double kMost = 1.01;
+  struct Judged {
+    bool exceeds = false;
+    double time = 0;
+    int64_t largest = 0;
+  };
+  std::vector<Judged> judged;
+  std::pair<bool, double> least = {true, INFINITY};
+  for (const std::vector<size_t>& first : cuts) {
+    Judged& one = judged.emplace_back(Judged{.time = time_of(first)});
+    for (const RankBytes& rank : bytes ? bytes->of_ranks(first) : std::vector<RankBytes>()) {
+      one.exceeds = one.exceeds || rank.over() > 0;
+      one.largest = std::max(one.largest, rank.all);
+    }
+    least = std::min(least, {one.exceeds, one.time});
+  }
+  size_t best = cuts.size();
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    if (judged[i].exceeds != least.first || judged[i].time > least.second * kMost) continue;
+    if (best == cuts.size() || judged[i].largest < judged[best].largest) best = i;
+  }
+  return cuts[best];
+}
+
+// The speeds of stages, and whether they recompute.
+std::vector<StageRoom> rooms_of(const PlanConfig& all, const PlanConfig& config,
+                                const Schedule& schedule, const std::vector<int32_t>& again) {
+  std::vector<StageRoom> rooms;
+  for (int32_t s = 0; s < schedule.stages; ++s) {
+    StageRoom room{.rank = schedule.rank_of(s, 0) * all.shard_ranks,
+                   .speed = 1,
+                   .recomputes = again[static_cast<size_t>(s)] > 0};
+    // Replicas run in turn: a stage with r of them is as fast as r of the slowest one.
+    for (int32_t i = 0; !config.machines.speeds.empty() && i < schedule.replicas_of(s); ++i) {
+      const double speed = config.machines.speeds[static_cast<size_t>(schedule.rank_of(s, i))];
+      room.speed = i > 0 ? std::min(room.speed, speed) : speed;
+    }
+    room.speed *= schedule.replicas_of(s);
+    rooms.push_back(room);
+  }
+  return rooms;
 }
 
 // Per stage: the link from the stage before it, of several the slowest.
@@ -240,24 +257,16 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   WEFT_TRY_ASSIGN(const Schedule schedule, make_schedule(choice, config, {}));
   WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(config.recompute));
   const std::vector<int32_t> again = calls_per_block(recompute, schedule);
-  std::vector<StageRoom> rooms;
-  for (int32_t s = 0; s < schedule.stages; ++s) {
-    StageRoom room{.rank = schedule.rank_of(s, 0) * all.shard_ranks,
-                   .speed = 1,
-                   .recomputes = again[static_cast<size_t>(s)] > 0};
-    // Replicas run in turn: a stage with r of them is as fast as r of the slowest one.
-    for (int32_t i = 0; !config.machines.speeds.empty() && i < schedule.replicas_of(s); ++i) {
-      const double speed = config.machines.speeds[static_cast<size_t>(schedule.rank_of(s, i))];
-      room.speed = i > 0 ? std::min(room.speed, speed) : speed;
-    }
-    room.speed *= schedule.replicas_of(s);
-    rooms.push_back(room);
-  }
+  const std::vector<StageRoom> rooms = rooms_of(all, config, schedule, again);
   const CutLoads cuts(model, config, ops);
   WEFT_TRY_ASSIGN(std::vector<size_t> shared, shared_nodes(model, all, ops));
   // A rank may also have all of another node of the stage.
   if (shared.size() < rooms.size()) shared.clear();
-  ChainLoads loads{.cut_time = {}, .bytes = {}, .needed = shared, .forward = ops.forward};
+  ChainLoads loads{.cut_time = {},
+                   .bytes = {},
+                   .cut_bytes = cuts.bytes(),
+                   .needed = shared,
+                   .forward = ops.forward};
   const std::vector<LinkSpeed> links = links_into(schedule, config.machines);
   const CutTime cut_time = [&](const RunOfNodes& run) {
     const bool from_first = schedule.rank_of_stage[run.stage - 1] == 0;
@@ -276,21 +285,29 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
     return CutSearch(ops, schedule, all.shard_ranks, rooms, loads.cut_time, shared, bytes);
   };
   std::optional<RunBytes> bytes;
-  if (limited) {
+  if (limited || (schedule.stages > 1 && config.recompute != "auto")) {
     WEFT_TRY_ASSIGN(bytes, RunBytes::make(model, all, ops, schedule, known));
   }
-  if (limited && one_each) loads.bytes = [&bytes](const RunOfNodes& run) { return bytes->of(run); };
-  WEFT_TRY_ASSIGN(Partition partition, is_plain(all, config) && !loads.bytes
-                                           ? partition_by_cost(costs, schedule.stages)
-                                           : split_by_stages(costs, loads, rooms, time_of));
-  if (!one_each) {
-    CutSearch search = search_with(nullptr);
-    WEFT_TRY_ASSIGN(partition, split_by_ranks(model, ops, time_of, partition, search));
+  if (bytes && one_each) loads.bytes = [&bytes](const RunOfNodes& run) { return bytes->of(run); };
+  WEFT_TRY_ASSIGN(Cuts found, cuts_by_stages(costs, loads, rooms));
+  Cuts starts = found;
+  for (const Among among : {Among::smallest, Among::earliest}) {
+    WEFT_TRY_ASSIGN(const Partition by_parameters,
+                    split_by_parameters(model, config, ops, schedule.stages, among));
+    starts.push_back(first_nodes(by_parameters));
   }
-  if (!limited) return partition;
+  WEFT_TRY_ASSIGN(const Partition even, partition_uniform(costs, schedule.stages));
+  starts.push_back(first_nodes(even));
+  CutSearch busiest = search_with(nullptr);
+  for (size_t i = 0; i < starts.size() && !one_each; ++i) found.push_back(busiest.start(starts[i]));
+  const std::vector<size_t> best = best_of(found, time_of, bytes ? &*bytes : nullptr);
+  if (!limited) return partition_of(costs, best);
   CutSearch search = search_with(&*bytes);
-  if (search.fits(first_nodes(partition))) return partition;
-  return split_by_search(model, ops, costs, partition, search);
+  if (search.fits(best)) return partition_of(costs, best);
+  for (const std::vector<size_t>& start : starts) search.start(start);
+  // If no cuts are within the limits, the result is the nearest to them.
+  if (!search.fits()) search.try_all();
+  return partition_of(costs, search.best());
 }
 
 }  // namespace
@@ -346,14 +363,12 @@ Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig&
     if (!config.cuts.empty()) return split_at_names(model, ops, costs, config.cuts, stages);
     switch (config.split) {
       case SplitBy::uniform: return partition_uniform(costs, stages);
-      case SplitBy::parameters: return split_by_parameters(model, ops, stages);
+      case SplitBy::parameters: return split_by_parameters(model, config, ops, stages);
       case SplitBy::type: return split_by_type(model, ops, costs, config.split_type, stages);
       case SplitBy::pipedream: return partition_pipedream(model, config, ops, costs, stages);
       case SplitBy::cost: break;
     }
-    return is_plain(all, config) && !cuts_by_bytes(config) && stages <= config.ranks
-               ? partition_by_cost(costs, stages)
-               : split_for_machines(model, all, config, ops, costs, known);
+    return split_for_machines(model, all, config, ops, costs, known);
   };
   WEFT_TRY_ASSIGN(const Partition partition, split());
   std::vector<int32_t> stage_of_node(model.nodes().size(), 0);

@@ -377,7 +377,7 @@ TEST(Account, ARunThatCannotFitIsInNoneThatCan) {
           const BytesOfRun shorter = bytes.of({s, begin, end - 1}),
                            later = bytes.of({s, begin + 1, end});
           ASSERT_TRUE(!run.more || shorter.more) << s << " " << begin << " " << end;
-          ASSERT_TRUE(!run.within || (shorter.within && later.within))
+          ASSERT_TRUE(!run.within() || (shorter.within() && later.within()))
               << s << " " << begin << " " << end;
         }
   }

@@ -5,10 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <random>
+
+#include "random_schedules.h"
 
 namespace weft {
 namespace {
@@ -35,12 +39,12 @@ BytesOfRun sum_of(const Bytes& fixed, const Bytes& held, int64_t in_flight, int6
   int64_t sum = 0;
   for (size_t v = run.begin; v < run.end; ++v)
     sum += (fixed.empty() ? 0 : fixed[v]) + (held.empty() ? 0 : in_flight * held[v]);
-  return {sum, limit, sum <= limit};
+  return {.all = sum, .limit = limit, .most = sum, .least = sum, .more = sum <= limit};
 }
 
 ChainLoads loads_of(const Bytes& fixed, const Bytes& held, const Bytes& in_flight,
                     const Bytes& limits, const Costs& cut = {}) {
-  return {cut_times(cut), [=](const RunOfNodes& run) {
+  return {.cut_time = cut_times(cut), .bytes = [=](const RunOfNodes& run) {
             return sum_of(fixed, held, in_flight.empty() ? 1 : in_flight[run.stage],
                           limits[run.stage], run);
           }};
@@ -96,18 +100,19 @@ TEST(Balance, WhatFitsNowhereIsNamed) {
             "no partition fits: rank 0 needs 80 bytes for all nodes, the limit is 55");
 }
 
-TEST(Balance, BytesOfOtherRunsAreNotCountedIfTheFastestFit) {
+TEST(Balance, BytesOfFewRunsAreCountedIfTheFastestFit) {
   const Costs cost(1000, 1.0);
   size_t counted = 0;
   ChainLoads loads;
   loads.bytes = [&counted](const RunOfNodes& run) {
     ++counted;
     const auto bytes = static_cast<int64_t>(run.end - run.begin);
-    return BytesOfRun{bytes, 100, bytes <= 100};
+    return BytesOfRun{
+        .all = bytes, .limit = 100, .most = bytes, .least = bytes, .more = bytes <= 100};
   };
   const auto found = partition_for({cost, {}}, loads, rooms(10));
   EXPECT_EQ(starts_of(found), (Ints{0, 100, 200, 300, 400, 500, 600, 700, 800, 900}));
-  EXPECT_EQ(counted, 10u);
+  EXPECT_LT(counted, 100u);
 }
 
 // The first stage begins at node 0, and a stage begins where those before it can end in time.
@@ -118,9 +123,11 @@ TEST(Balance, BytesAreCountedWhereStagesCanBegin) {
   loads.bytes = [&sound](const RunOfNodes& run) {
     sound = sound && run.begin <= 15 * run.stage;
     const auto bytes = static_cast<int64_t>(run.end - run.begin);
-    return BytesOfRun{bytes, run.stage == 0 ? 9 : 100, run.stage > 0 || bytes <= 9};
+    const int64_t limit = run.stage == 0 ? 9 : 100;
+    return BytesOfRun{
+        .all = bytes, .limit = limit, .most = bytes, .least = bytes, .more = bytes <= limit};
   };
-  EXPECT_EQ(starts_of(partition_for({cost, {}}, loads, rooms(4))), (Ints{0, 7, 18, 29}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, loads, rooms(4))), (Ints{0, 9, 19, 29}));
   EXPECT_TRUE(sound);
 }
 
@@ -137,7 +144,7 @@ TEST(Balance, FaultsAreNamed) {
 }
 
 struct Case {
-  Costs cost, cut;
+  Costs cost, cut, sent;
   Costs fed;  // time of the inputs of each node
   Bytes fixed, held, in_flight, limits;
   std::vector<StageRoom> stages;
@@ -152,9 +159,18 @@ struct Case {
     return time * link[run.stage];
   }
 
-  // The bottleneck of a partition that fits, and its slowest stage; infinity otherwise.
-  std::pair<double, double> judge(const Ints& starts) const {
-    double worst = 0, stage = 0;
+  // What is compared, first to last.
+  struct Judged {
+    double bottleneck = 0, stage = 0;
+    int64_t bytes = 0;  // of the largest rank
+    double sent = 0, squares = 0;
+    auto operator<=>(const Judged&) const = default;
+  };
+  // No result if it does not fit.
+  std::optional<Judged> judge(const Ints& starts) const {
+    Judged out;
+    double fastest = 0;
+    Costs times;
     for (size_t s = 0; s < stages.size(); ++s) {
       const auto begin = static_cast<size_t>(starts[s]),
                  end = s + 1 < starts.size() ? static_cast<size_t>(starts[s + 1]) : cost.size();
@@ -164,21 +180,32 @@ struct Case {
         time += cost[v], bytes += fixed[v] + in_flight[s] * held[v];
       const bool has = std::any_of(needed.begin(), needed.end(),
                                    [&](size_t v) { return v >= begin && v < end; });
-      if (bytes > limits[s] || !(has || needed.empty())) return {INFINITY, INFINITY};
-      stage = std::max(stage, time / stages[s].speed);
+      if (bytes > limits[s] || !(has || needed.empty())) return {};
+      out.bytes = std::max(out.bytes, bytes);
+      times.push_back(time / stages[s].speed);
+      fastest = std::max(fastest, stages[s].speed);
+      out.stage = std::max(out.stage, times[s]);
+      if (s > 0) out.sent += sent[begin];
       if (s > 0 && stages[s].rank != stages[s - 1].rank)
-        worst = std::max(worst, cut_time({s, begin, end}));
+        out.bottleneck = std::max(out.bottleneck, cut_time({s, begin, end}));
     }
-    return {std::max(worst, stage), stage};
+    out.bottleneck = std::max(out.bottleneck, out.stage);
+    // From the last one on, so that rounding is the same.
+    for (size_t s = stages.size(); s-- > 0;) {
+      const double share = out.stage > 0 ? times[s] / out.stage : 0;
+      out.squares += share * share * (stages[s].speed / fastest);
+    }
+    return out;
   }
 
   // Of all partitions the best; of several the one with the earliest cuts, which comes first here.
   Ints best() const {
     Ints found, starts = {0};
-    std::pair<double, double> least = {INFINITY, INFINITY};
+    std::optional<Judged> least;
     const std::function<void()> extend = [&] {
       if (starts.size() == stages.size()) {
-        if (const auto worst = judge(starts); worst < least) least = worst, found = starts;
+        if (const auto judged = judge(starts); judged && (!least || *judged < *least))
+          least = judged, found = starts;
         return;
       }
       for (int32_t v = starts.back() + 1; v < static_cast<int32_t>(cost.size()); ++v) {
@@ -192,6 +219,7 @@ struct Case {
   }
 };
 
+// Fewer than 128 bytes, so that 1 % of them is less than a byte.
 TEST(Balance, IsTheBestOfAllCuts) {
   std::mt19937 rng(7);
   const auto below = [&rng](uint32_t n) { return static_cast<int32_t>(rng() % n); };
@@ -204,6 +232,7 @@ TEST(Balance, IsTheBestOfAllCuts) {
       // Small whole numbers: sums are exact, and ties are common.
       c.cost.push_back(below(6));
       c.cut.push_back(below(8));
+      c.sent.push_back(below(4));
       c.fixed.push_back(below(6));
       c.held.push_back(below(4));
     }
@@ -222,6 +251,7 @@ TEST(Balance, IsTheBestOfAllCuts) {
     if (c.needed.size() < c.stages.size()) c.needed.clear();
     for (int32_t v = 0; v < nodes && i % 2 == 1; ++v) c.fed.push_back(below(3));
     ChainLoads loads = loads_of(c.fixed, c.held, c.in_flight, c.limits, c.cut);
+    loads.cut_bytes = c.sent;
     loads.needed = c.needed;
     loads.cut_time = [&c](const RunOfNodes& run) { return c.cut_time(run); };
     const auto found = partition_for({c.cost, {}}, loads, c.stages);
@@ -238,15 +268,49 @@ TEST(Balance, IsTheBestOfAllCuts) {
   EXPECT_GT(refused, 100);
 }
 
-TEST(Balance, WithoutMachinesItIsThePartitionByCost) {
-  std::mt19937 rng(11);
-  for (int i = 0; i < 300; ++i) {
-    Costs cost(1 + rng() % 60);
-    for (double& v : cost) v = static_cast<double>(rng() % 1000) / 7;
-    const auto stages = static_cast<int32_t>(1 + rng() % cost.size());
-    ASSERT_EQ(starts_of(partition_for({cost, {}}, {}, rooms(stages))),
-              starts_of(partition_by_cost({cost, {}}, stages)))
-        << "case " << i;
+// A heuristic in wide use ends at 22 here.
+TEST(Balance, TheBottleneckIsTheSmallest) {
+  const auto found = partition_for({Costs{4, 18, 9, 2, 6, 14, 1, 3}, {}}, {}, rooms(4));
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(*std::max_element(found.value().cost.begin(), found.value().cost.end()), 18);
+  EXPECT_EQ(found.value().first_node, (Ints{0, 1, 2, 5}));
+}
+
+TEST(Balance, StagesAreEvenBesideANodeThatTakesLong) {
+  EXPECT_EQ(starts_of(partition_for({Costs{1, 1, 1, 1, 1, 1, 9}, {}}, {}, rooms(4))),
+            (Ints{0, 2, 4, 6}));
+  EXPECT_EQ(starts_of(partition_for({Costs(4, 0.0), {}}, {}, rooms(3))), (Ints{0, 1, 2}));
+  EXPECT_EQ(starts_of(partition_for({Costs{5}, {}}, {}, rooms(1))), (Ints{0}));
+}
+
+TEST(Balance, OfEquallyFastPartitionsTheLargestRankIsTheSmallest) {
+  const Costs cost = {1, 1, 1, 1, 9};
+  const Bytes fixed = {500, 100, 100, 100, 100}, unlimited(3, INT64_MAX);
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, loads_of(fixed, {}, {}, unlimited), rooms(3))),
+            (Ints{0, 1, 4}));
+}
+
+TEST(Balance, OfEquallyLargePartitionsTheCutsAreNarrow) {
+  const Costs cost = {1, 1, 1, 1, 9}, sent = {0, 1, 4, 4, 2};
+  ChainLoads loads;
+  loads.cut_bytes = sent;
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, loads, rooms(3))), (Ints{0, 1, 4}));
+}
+
+// Rounding must not make the search miss its own bottleneck.
+TEST(Balance, CostsOfAnySizeHaveAPartition) {
+  for (uint64_t seed = 0; seed < 4000; ++seed) {
+    Dice dice(seed);
+    const int32_t n = dice.from_to(1, 11), stages = dice.from_to(1, n);
+    Costs cost;
+    for (int32_t v = 0; v < n; ++v) {
+      const uint32_t word = dice.below(1u << 30);
+      cost.push_back(dice.below(2) ? word * 1e-7
+                                   : std::ldexp(word, static_cast<int>(word % 1400) - 700));
+    }
+    const auto found = partition_for({cost, {}}, {}, rooms(stages));
+    ASSERT_TRUE(found.ok()) << "seed " << seed << ": " << found.status().text();
+    ASSERT_EQ(found.value().stages(), stages) << "seed " << seed;
   }
 }
 

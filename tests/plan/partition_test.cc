@@ -1,14 +1,10 @@
-// Partitions: faults, known answers, and the cost method against every possible cut.
+// Partitions at given cuts and into equal numbers of nodes: faults and known answers.
 #include "partition/partition.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "base/text.h"
-#include "random_schedules.h"
 
 namespace weft {
 namespace {
@@ -58,8 +54,7 @@ TEST(PartitionAt, FaultsNameTheCut) {
 TEST(PartitionNodes, FaultsNameNodeAndEdge) {
   const double inf = std::numeric_limits<double>::infinity();
   const auto fault = [](const Costs& cost, const std::vector<NodeEdge>& edges) {
-    const std::string text = fault_of(partition_by_cost({cost, edges}, 1));
-    EXPECT_EQ(fault_of(partition_uniform({cost, edges}, 1)), text);
+    const std::string text = fault_of(partition_uniform({cost, edges}, 1));
     EXPECT_EQ(fault_of(partition_at({cost, edges}, {})), text);
     return text;
   };
@@ -78,15 +73,13 @@ TEST(PartitionNodes, FaultsNameNodeAndEdge) {
 
 TEST(PartitionStages, ImpossibleNumbersAreNamed) {
   const Costs cost = {1, 2, 3};
-  EXPECT_EQ(fault_of(partition_by_cost({cost, {}}, 4)),
-            "4 stages need at least as many nodes, found 3");
   EXPECT_EQ(fault_of(partition_uniform({cost, {}}, 4)),
             "4 stages need at least as many nodes, found 3");
   EXPECT_EQ(fault_of(partition_uniform({cost, {}}, 3, Ints{0, 2})),
             "3 stages need at least as many blocks, found 2");
-  EXPECT_EQ(fault_of(partition_by_cost({cost, {}}, 0)), "stages is 0, expected 1 or more");
+  EXPECT_EQ(fault_of(partition_uniform({cost, {}}, 0)), "stages is 0, expected 1 or more");
   EXPECT_EQ(fault_of(partition_uniform({cost, {}}, -1)), "stages is -1, expected 1 or more");
-  EXPECT_EQ(fault_of(partition_by_cost({}, 1)), "1 stages need at least as many nodes, found 0");
+  EXPECT_EQ(fault_of(partition_uniform({}, 1)), "1 stages need at least as many nodes, found 0");
 }
 
 TEST(PartitionUniform, SpreadsWhatIsLeftOverTheFirst) {
@@ -109,89 +102,6 @@ TEST(PartitionUniform, CountsBlocks) {
             "block 2 begins at node 4, expected blocks to ascend from node 0 among 10 nodes");
   EXPECT_EQ(fault_of(partition_uniform({cost, {}}, 1, Ints{0, 10})),
             "block 1 begins at node 10, expected blocks to ascend from node 0 among 10 nodes");
-}
-
-TEST(PartitionByCost, KnownAnswers) {
-  // A heuristic in wide use ends at 22 here.
-  const Costs known = {4, 18, 9, 2, 6, 14, 1, 3};
-  const Result<Partition> partition = partition_by_cost({known, {}}, 4);
-  ASSERT_TRUE(partition.ok());
-  EXPECT_EQ(*std::max_element(partition.value().cost.begin(), partition.value().cost.end()), 18);
-  EXPECT_EQ(partition.value().first_node, (Ints{0, 1, 2, 5}));
-  EXPECT_EQ(starts_of(partition_by_cost({Costs(9, 1.0), {}}, 4)), (Ints{0, 1, 3, 6}));
-  EXPECT_EQ(starts_of(partition_by_cost({Costs(4, 0.0), {}}, 3)), (Ints{0, 1, 2}));
-  EXPECT_EQ(starts_of(partition_by_cost({Costs{5}, {}}, 1)), (Ints{0}));
-}
-
-// Every ascending choice of cuts, first cut first: the first with the smallest bottleneck is what
-// the method promises. Costs of runs are differences of prefix sums here as well, so that rounding
-// is the same.
-Ints brute_force(const Costs& cost, int32_t stages) {
-  const auto n = static_cast<int32_t>(cost.size());
-  Costs prefix = {0};
-  for (double c : cost) prefix.push_back(prefix.back() + c);
-  Ints best, starts = {0};
-  double least = std::numeric_limits<double>::infinity();
-  const auto place = [&](auto&& self, double bottleneck) -> void {
-    if (static_cast<int32_t>(starts.size()) == stages) {
-      bottleneck = std::max(bottleneck, prefix.back() - prefix[static_cast<size_t>(starts.back())]);
-      if (bottleneck < least) {
-        least = bottleneck;
-        best = starts;
-      }
-      return;
-    }
-    const int32_t begin = starts.back();
-    for (int32_t next = begin + 1; next < n; ++next) {
-      starts.push_back(next);
-      self(self, std::max(bottleneck,
-                          prefix[static_cast<size_t>(next)] - prefix[static_cast<size_t>(begin)]));
-      starts.pop_back();
-    }
-  };
-  place(place, 0);
-  return best;
-}
-
-TEST(PartitionByCost, IsThatOfBruteForce) {
-  for (uint64_t seed = 0; seed < 4000; ++seed) {
-    Dice dice(seed);
-    const int32_t n = dice.from_to(1, 11), stages = dice.from_to(1, n);
-    const uint32_t style = dice.below(4);
-    Costs cost;
-    for (int32_t v = 0; v < n; ++v) {
-      const uint32_t word = dice.below(1u << 30);
-      cost.push_back(style == 0   ? word % 4  // many ties, zeros
-                     : style == 1 ? word % 100
-                     : style == 2
-                         ? word * 1e-7                                           // sums are rounded
-                         : std::ldexp(word, static_cast<int>(word % 80) - 40));  // and lost
-    }
-    std::string trace = cat("seed ", seed, ", ", stages, " stages:");
-    for (double c : cost) trace += cat(" ", c);
-    ASSERT_EQ(starts_of(partition_by_cost({cost, {}}, stages)), brute_force(cost, stages)) << trace;
-  }
-}
-
-TEST(PartitionByCost, LargeChainsInNoTime) {
-  Dice dice(1);
-  Costs cost;
-  for (int32_t v = 0; v < 100000; ++v) cost.push_back(1 + dice.below(1000));
-  double total = 0;
-  for (double c : cost) total += c;
-  // A search that is quadratic in nodes would not end within the time that the suite is given.
-  for (const int32_t stages : {1, 2, 3, 1000, 1023, 1024, 99999, 100000}) {
-    const Result<Partition> partition = partition_by_cost({cost, {}}, stages);
-    ASSERT_TRUE(partition.ok()) << partition.status().text();
-    ASSERT_EQ(partition.value().stages(), stages);
-    const double bottleneck =
-        *std::max_element(partition.value().cost.begin(), partition.value().cost.end());
-    EXPECT_GE(bottleneck, total / stages);
-    EXPECT_LE(bottleneck, total / stages + 1000);
-    EXPECT_TRUE(std::is_sorted(partition.value().stage_of_node.begin(),
-                               partition.value().stage_of_node.end()));
-    EXPECT_EQ(partition.value().stage_of_node.back(), stages - 1);
-  }
 }
 
 }  // namespace

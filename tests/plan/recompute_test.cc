@@ -283,7 +283,7 @@ TEST(Recompute, AutoIsNotSlowerThanBlocksOfOneLength) {
     int32_t ranks, tensor, percent;
     const char* recompute;
   };
-  for (const Case& c : {Case{"gpipe", 3, 1, 90, "every:1"}, Case{"gpipe", 4, 1, 60, "every:2"},
+  for (const Case& c : {Case{"gpipe", 3, 1, 95, "every:1"}, Case{"gpipe", 4, 1, 60, "every:2"},
                         Case{"1f1b", 2, 1, 70, "every:4"}, Case{"gpipe", 4, 2, 90, "every:1"}}) {
     SCOPED_TRACE(cat(c.schedule, ", ", c.ranks, " stages, tensor=", c.tensor, ", ", c.recompute));
     PlanConfig config;

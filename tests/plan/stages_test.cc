@@ -85,7 +85,9 @@ TEST(Stages, ByMeasuredTimes) {
   const NodeId dear = model->find_node("layers.3");
   config.times[static_cast<size_t>(dear)] = {.forward = 1, .input = 2, .weight = 3};
   config.times[static_cast<size_t>(model->find_node("layers.0"))] = {
-      .forward = 5, .input = 0, .weight = 0};
+      .forward = 8, .input = 0, .weight = 0};
+  for (const char* other : {"layers.1", "layers.2"})
+    config.times[static_cast<size_t>(model->find_node(other))].forward = 1;
   EXPECT_EQ(cuts(model, config).front(), "layers.0.relu");
   config.times[static_cast<size_t>(dear)].input = -1;
   EXPECT_EQ(fault(model, config), "plan: a node's time is -1, expected a finite number from 0");
