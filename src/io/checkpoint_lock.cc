@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/text.h"
@@ -10,17 +11,18 @@ namespace weft {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kBusy = "another writer uses this directory";
 
 // Whether this process has opened the file; true if the system does not tell. A process of another
 // container can have the same number.
 bool is_open_here(const std::string& path) {
-  std::error_code error, ignored;
-  for (fs::directory_iterator file("/proc/self/fd", error), end; file != end; file.increment(error))
-    if (fs::equivalent(file->path(), path, ignored)) return true;
-  return static_cast<bool>(error);
+  const std::string open_files = "/proc/self/fd";
+  const auto names = list_directory(open_files);
+  if (!names.ok()) return true;
+  return std::any_of(names.value().begin(), names.value().end(), [&](const std::string& name) {
+    std::error_code ignored;
+    return std::filesystem::equivalent(join_path(open_files, name), path, ignored);
+  });
 }
 
 // The saves of the run itself are made by the process that holds the lock.

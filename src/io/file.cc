@@ -28,11 +28,18 @@ std::string hidden_path(const std::string& path, std::string_view end) {
   return join_path(parent_path(path), cat('.', fs::path(path).filename().string(), end));
 }
 
+// Not as a standard descriptor, which the host may have closed: what it prints would get into the
+// file.
 int open_again(const char* path, int flags, mode_t mode = 0) {
   int fd;
   do fd = ::open(path, flags | O_CLOEXEC, mode);
   while (fd < 0 && errno == EINTR);
-  return fd;
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int other = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return other;
 }
 
 // One call moves less than 2 GiB, and an offset is signed.
@@ -244,6 +251,12 @@ void File::take_access_of(const std::string& path) {
   (void)::fchmod(fd_, mode);
 }
 
+void File::restrict_as(const std::string& path) {
+  struct stat own, other;
+  if (::fstat(fd_, &own) != 0 || ::stat(path.c_str(), &other) != 0) return;
+  (void)::fchmod(fd_, own.st_mode & (other.st_mode | S_IRUSR | S_IWUSR) & 0777);
+}
+
 Temporary& Temporary::operator=(Temporary&& other) noexcept {
   std::swap(path_, other.path_);
   return *this;
@@ -304,6 +317,11 @@ Status write_text(const std::string& path, std::string_view text) {
   WEFT_TRY_ASSIGN(File file, File::create(path));
   WEFT_TRY(file.write(0, text.data(), text.size()));
   return file.sync();
+}
+
+Status link_path(const std::string& from, const std::string& to) {
+  if (::link(from.c_str(), to.c_str()) == 0) return {};
+  return path_failure(from, cat("link as '", to, "'"), errno);
 }
 
 Status rename_path(const std::string& from, const std::string& to) {

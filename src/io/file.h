@@ -68,6 +68,8 @@ class File {
   // Sets the owner, group and mode of the file at `path`, if there is one, as far as this process
   // may.
   void take_access_of(const std::string& path);
+  // Others may read and write the file only if they may read and write the one at `path`.
+  void restrict_as(const std::string& path);
 
  private:
   File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
@@ -110,6 +112,7 @@ Result<std::string> read_text(const std::string& path, size_t limit, Links links
 Status write_text(const std::string& path, std::string_view text);
 
 Status rename_path(const std::string& from, const std::string& to);
+Status link_path(const std::string& from, const std::string& to);  // another name of the file
 // Renames directory `from` to `to`. If `to` is an existing directory, it is at `from` afterwards
 // and *swapped is set. If the file system cannot swap them, it is at aside_path(to) for a moment,
 // where a crash leaves it.

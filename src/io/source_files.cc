@@ -35,7 +35,10 @@ constexpr size_t kDepth = 32;  // of a generation_config.json
 Status copy(const std::string& from, const std::string& to) {
   if (!path_exists(from)) return {};
   WEFT_TRY_ASSIGN(const std::string bytes, read_text(from, kMostBytes));
-  return replace_text(to, bytes);
+  WEFT_TRY_ASSIGN(Replacement replacement, Replacement::create(to));
+  replacement.file().restrict_as(from);  // which may be a link to a private file
+  WEFT_TRY(replacement.file().write(0, bytes.data(), bytes.size()));
+  return replacement.commit();
 }
 
 Status copy_all(std::span<const char* const> names, const std::string& from,

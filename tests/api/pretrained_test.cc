@@ -270,6 +270,17 @@ TEST_F(Exported, HasTheFilesThatWereKept) {
   EXPECT_EQ(names(checkpoints_), std::set<std::string>({"latest", "step-00000000"}));
 }
 
+TEST_F(Exported, KeepsAPrivateFilePrivate) {
+  fs::create_directory(base_ / "tokenizer");
+  const fs::path secret = base_ / "secret";
+  std::ofstream(secret) << "private";
+  fs::permissions(secret, fs::perms::owner_read | fs::perms::owner_write);
+  fs::create_symlink(secret, base_ / "tokenizer/merges.txt");
+  keep("", base_ / "tokenizer");
+  EXPECT_EQ(fs::status(checkpoints_ + "/source/merges.txt").permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
+}
+
 TEST_F(Exported, DoesNotReplaceASourceDirectoryOfOthers) {
   const fs::path source = fs::path(checkpoints_) / "source";
   fs::create_directories(source / "sub");

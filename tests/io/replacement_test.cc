@@ -43,6 +43,22 @@ Status write(Replacement& replacement, std::string_view text) {
   return replacement.file().write(0, text.data(), text.size());
 }
 
+// Something prints to a standard descriptor that was closed, while a file is open.
+void print_beside(const std::string& path) {
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(standard);
+  auto file = Replacement::create(path);
+  bool wrote = file.ok() && write(file.value(), "kept").ok();
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    wrote = wrote && ::write(standard, "lost", 4) < 0;
+  std::_Exit(wrote && file.value().commit().ok() ? 0 : 1);
+}
+
+TEST(ReplacementDeathTest, IsNoStandardDescriptor) {
+  const Directory directory;
+  EXPECT_EXIT(print_beside(directory / "x"), testing::ExitedWithCode(0), "");
+  EXPECT_EQ(slurp(directory / "x"), "kept");
+}
+
 TEST(Replacement, TwoOfOnePathHaveTheirOwnFiles) {
   const Directory directory;
   const std::string path = directory / "x";
