@@ -858,7 +858,10 @@ WEFT_API const char *weft_mesh_join_endpoint(const weft_mesh *mesh);
  * ends on the other ranks as well. NULL is a no-op. Thread: any, and signal handlers.
  */
 WEFT_API void weft_mesh_cancel(weft_mesh *mesh);
-/** NULL is a no-op. Ends a run of the mesh first; later calls on the run return WEFT_ESTATE, but weft_run_free works. Thread: owner. */
+/**
+ * NULL is a no-op. Ends a run of the mesh first; later calls on the run return WEFT_ESTATE, but weft_run_free works. Thread: owner, which
+ * must also be the owner of the run then.
+ */
 WEFT_API void weft_mesh_free(weft_mesh *mesh);
 
 /** Writes a new secret key into `secret`, WEFT_KEY_SIZE bytes. Thread: any. */

@@ -111,9 +111,10 @@ int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t
   const double most = static_cast<double>(logits[static_cast<size_t>(first)]);
   std::vector<Token>& tokens = work.tokens;
   tokens.clear();
-  for (size_t i = 0; i < logits.size(); ++i)
-    tokens.push_back({static_cast<int32_t>(i),
-                      std::exp((static_cast<double>(logits[i]) - most) / sampling.temperature)});
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double weight = std::exp((static_cast<double>(logits[i]) - most) / sampling.temperature);
+    if (weight > 0) tokens.push_back({static_cast<int32_t>(i), weight});
+  }
   if (sampling.top_k > 0 && sampling.top_k < tokens.size()) keep_most(tokens, sampling.top_k);
   if (sampling.top_p < 1) keep_share(tokens, sampling.top_p);
   if (sampling.min_p > 0)

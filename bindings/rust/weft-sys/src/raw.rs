@@ -1436,7 +1436,7 @@ extern "C" {
     pub fn weft_mesh_join_endpoint(mesh: *const weft_mesh) -> *const c_char;
     /// Ends all present and future runs on the mesh in this process with WEFT_ECANCELED: their start, their steps, and weft_run_serve. The run ends on the other ranks as well. NULL is a no-op. Thread: any, and signal handlers.
     pub fn weft_mesh_cancel(mesh: *mut weft_mesh);
-    /// NULL is a no-op. Ends a run of the mesh first; later calls on the run return WEFT_ESTATE, but weft_run_free works. Thread: owner.
+    /// NULL is a no-op. Ends a run of the mesh first; later calls on the run return WEFT_ESTATE, but weft_run_free works. Thread: owner, which must also be the owner of the run then.
     pub fn weft_mesh_free(mesh: *mut weft_mesh);
     /// Writes a new secret key into `secret`, WEFT_KEY_SIZE bytes. Thread: any.
     pub fn weft_key_new(secret: *mut c_char, err: *mut weft_error) -> weft_status;
