@@ -3,7 +3,8 @@
 // are stored by name, so that a checkpoint can be loaded with any number of stages.
 //
 // The directory of a step appears by one rename, when all its files are on the disk: a crash at any
-// time preserves the earlier checkpoints. The newest two are kept.
+// time preserves the earlier checkpoints. The newest two are kept. Parameters that a run does not
+// train have files of their own, which its checkpoints share.
 #pragma once
 
 #include <cstddef>
@@ -35,19 +36,26 @@ class CheckpointWriter {
   // one, for example of another run. Call it before the work that the checkpoint will keep.
   static Status may_write(const std::string& directory, uint64_t step);
 
+  // Other tensors of the model, in shards of their own before those of `model`.
+  struct Frozen {
+    std::vector<TensorSpec> tensors;
+    std::string same;  // a checkpoint of these lists that has the same values; empty: none
+  };
   // Makes the directory if it does not exist, locks it, and reserves the memory on disk for all
-  // files. A shard contains tensors of at most `shard_bytes`, or one tensor.
+  // files. A shard contains tensors of at most `shard_bytes`, or one tensor. Shards of frozen
+  // tensors that another checkpoint has are linked, if the file system can do that.
   static Result<CheckpointWriter> begin(const std::string& directory, Manifest manifest,
                                         const std::vector<TensorSpec>& model,
                                         const std::vector<TensorSpec>& optimizer,
-                                        uint64_t shard_bytes = kShardBytes);
+                                        uint64_t shard_bytes = kShardBytes,
+                                        const Frozen& frozen = {});
 
   struct Place {
     ShardPart part = ShardPart::model;
     std::string name;  // of the tensor
   };
-  // The tensors in the order of the files. If the bytes are not written in this order, commit()
-  // reads the files once for their checksums.
+  // The tensors to write, in the order of the files. If the bytes are not written in this order,
+  // commit() reads the files once for their checksums.
   std::vector<Place> order() const;
   // All bytes of all declared tensors, in pieces that do not overlap, in any order.
   Status write(ShardPart part, std::string_view name, uint64_t offset,
@@ -61,11 +69,13 @@ class CheckpointWriter {
   struct Shard {
     CheckpointShard listed;
     std::vector<TensorSpec> tensors;
-    std::optional<SafetensorsWriter> writer;
+    std::optional<SafetensorsWriter> writer;  // none: is linked
   };
 
   CheckpointWriter() = default;
   Status divide(ShardPart part, const std::vector<TensorSpec>& tensors, uint64_t shard_bytes);
+  // Links the first `count` shards to those of another checkpoint, as far as they are the same.
+  void link_shards(const std::string& other, size_t count);
 
   std::string directory_, name_;
   File lock_;

@@ -72,10 +72,12 @@ Status CheckpointWriter::may_write(const std::string& directory, uint64_t step) 
 Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, Manifest manifest,
                                                  const std::vector<TensorSpec>& model,
                                                  const std::vector<TensorSpec>& optimizer,
-                                                 uint64_t shard_bytes) {
+                                                 uint64_t shard_bytes, const Frozen& frozen) {
   CheckpointWriter out;
   manifest.shards.clear();
   WEFT_TRY(print_manifest(manifest).status().within(directory));
+  WEFT_TRY(out.divide(ShardPart::model, frozen.tensors, shard_bytes).within(directory));
+  const size_t frozen_shards = out.shards_.size();
   WEFT_TRY(out.divide(ShardPart::model, model, shard_bytes).within(directory));
   WEFT_TRY(out.divide(ShardPart::optimizer, optimizer, shard_bytes).within(directory));
 
@@ -101,7 +103,9 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   out.temporary_ = Temporary(join_path(directory, hidden_directory(manifest.step, "tmp")));
   out.manifest_ = std::move(manifest);
   WEFT_TRY(make_directory(out.temporary_.path(), /*with_parents=*/false));
+  if (!frozen.same.empty()) out.link_shards(frozen.same, frozen_shards);
   for (Shard& shard : out.shards_) {
+    if (shard.listed.bytes > 0) continue;
     const std::string path = join_path(out.temporary_.path(), shard.listed.file);
     WEFT_TRY_ASSIGN(shard.writer, SafetensorsWriter::create(path, shard.tensors));
   }
@@ -111,7 +115,9 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
 Status CheckpointWriter::divide(ShardPart part, const std::vector<TensorSpec>& tensors,
                                 uint64_t shard_bytes) {
   WEFT_TRY_ASSIGN(const auto ends, split_tensors(tensors, shard_bytes).within(part_name(part)));
-  size_t begin = 0, index = 0;
+  size_t begin = 0;
+  const auto is_of_part = [part](const Shard& shard) { return shard.listed.part == part; };
+  auto index = static_cast<size_t>(std::count_if(shards_.begin(), shards_.end(), is_of_part));
   for (const size_t end : ends) {
     Shard shard;
     shard.listed.file = shard_name(part, index++);
@@ -126,11 +132,26 @@ Status CheckpointWriter::divide(ShardPart part, const std::vector<TensorSpec>& t
   return {};
 }
 
+// A shard that cannot be linked is written.
+void CheckpointWriter::link_shards(const std::string& other, size_t count) {
+  const auto checkpoint = Checkpoint::open(other);
+  if (!checkpoint.ok()) return;
+  const auto& listed = checkpoint.value().manifest().shards;
+  for (size_t i = 0; i < std::min(count, listed.size()); ++i) {
+    CheckpointShard& own = shards_[i].listed;
+    const bool same = listed[i].file == own.file && listed[i].tensors == own.tensors;
+    if (same && link_path(join_path(other, own.file), join_path(temporary_.path(), own.file)).ok())
+      own = listed[i];
+  }
+}
+
 std::vector<CheckpointWriter::Place> CheckpointWriter::order() const {
   std::vector<Place> out;
-  for (const Shard& shard : shards_)
+  for (const Shard& shard : shards_) {
+    if (!shard.writer) continue;
     for (const SafetensorsEntry& entry : shard.writer->order())
       out.push_back({shard.listed.part, entry.name});
+  }
   return out;
 }
 
@@ -144,16 +165,20 @@ Status CheckpointWriter::write(ShardPart part, std::string_view name, uint64_t o
   const auto& shard_of = shard_of_[static_cast<size_t>(part)];
   const auto it = shard_of.find(name);
   if (it == shard_of.end()) return refuse("was not declared");
-  return shards_[it->second].writer->write_piece(name, offset, bytes);
+  std::optional<SafetensorsWriter>& writer = shards_[it->second].writer;
+  return writer ? writer->write_piece(name, offset, bytes)
+                : refuse("is in a file of another checkpoint");
 }
 
 Result<std::string> CheckpointWriter::commit(const std::string& intact) {
   if (!temporary_) return Status(Code::state, cat(directory_, ": the checkpoint is finished"));
   Temporary temporary = std::move(temporary_);
   for (Shard& shard : shards_) {
-    WEFT_TRY_ASSIGN(const auto written, shard.writer->finish());
-    shard.listed.bytes = written.bytes;
-    shard.listed.checksum = written.checksum;
+    if (shard.writer) {
+      WEFT_TRY_ASSIGN(const auto written, shard.writer->finish());
+      shard.listed.bytes = written.bytes;
+      shard.listed.checksum = written.checksum;
+    }
     manifest_.shards.push_back(std::move(shard.listed));
   }
   shards_.clear();

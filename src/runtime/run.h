@@ -125,7 +125,11 @@ class Run : public EventSource {
   void set_trained(uint64_t steps) { trained_ = steps; }  // a resumed run
   // The checkpoint that this run has written last; for one save at a time.
   const std::string& last_saved() const { return last_saved_; }
-  void set_last_saved(const std::string& path) { last_saved_ = path; }
+  // The same if its values of frozen parameters are those of the run; otherwise empty.
+  const std::string& frozen_saved() const { return frozen_saved_; }
+  void set_last_saved(const std::string& path) { last_saved_ = frozen_saved_ = path; }
+  // Values are written from outside.
+  void forget_frozen_saved() { frozen_saved_.clear(); }
 
  protected:
   // The run has started without an event: its start was awaited.
@@ -170,7 +174,7 @@ class Run : public EventSource {
   StepDescriptor last_;
   double rate_ = -1;
   uint64_t trained_ = 0;
-  std::string last_saved_;
+  std::string last_saved_, frozen_saved_;
   size_t traced_ = 0;  // maximal number of recorded jobs per rank
   Status failure_;     // the first failure of the run that was polled
 };

@@ -45,9 +45,17 @@ Status write_checkpoint(Run& run, SaveRequest& request, const std::function<void
   manifest.seed = plan.config.seed;
   manifest.optimizer = settings_text(plan.config.optim);
   const NamedTensors model = model_of(plan), optimizer = optimizer_of(plan);
+  CheckpointWriter::Frozen frozen{.tensors = {}, .same = run.frozen_saved()};
+  std::vector<TensorSpec> others;
+  const std::vector<TensorSpec> specs = specs_of(plan, model);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const Param& param = plan.whole->param(model.tensors[i].param);
+    const bool stays = param.training.frozen && param.average == 0;
+    (stays ? frozen.tensors : others).push_back(specs[i]);
+  }
   WEFT_TRY_ASSIGN(CheckpointWriter writer,
-                  CheckpointWriter::begin(request.directory, std::move(manifest),
-                                          specs_of(plan, model), specs_of(plan, optimizer)));
+                  CheckpointWriter::begin(request.directory, std::move(manifest), others,
+                                          specs_of(plan, optimizer), kShardBytes, frozen));
   const NamedTensors all = in_order_of(writer, model, optimizer);
   const auto take = [&](size_t tensor, uint64_t offset, std::span<const std::byte> bytes) {
     if (stop) return freed();

@@ -408,6 +408,7 @@ Status read_tensors(Run& run, std::span<const TensorAt> tensors, const TakePiece
 }
 
 Status write_tensors(Run& run, std::span<const TensorAt> tensors, const FillPiece& fill) {
+  run.forget_frozen_saved();
   const Pieces pieces(run.plan(), tensors);
   const auto fill_runs = [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
     const Param& param = run.plan().model->param(pieces.tensors[tensor].param);
@@ -420,6 +421,7 @@ Status write_tensors(Run& run, std::span<const TensorAt> tensors, const FillPiec
 
 Status load_tensors(Run& run, std::span<const TensorAt> tensors,
                     std::span<const Weights::Tensor> from) {
+  run.forget_frozen_saved();
   const Pieces pieces(run.plan(), tensors);
   std::vector<const SafetensorsFile*> files;
   std::vector<std::vector<std::byte>> places;

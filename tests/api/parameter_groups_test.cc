@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -81,6 +82,46 @@ TEST_P(ParameterGroups, AFrozenParameterStaysAsItIs) {
   EXPECT_EQ(weft_run_write(ranks.run.get(), "a.weight", WEFT_VALUE, weight.get(), &err), WEFT_OK)
       << err.text;
   EXPECT_EQ(read(ranks.run, "a.weight", WEFT_VALUE, {6, 8}), values(weight));
+}
+
+// Saves, and returns the path of the checkpoint.
+std::string save_as_newest(const RunPtr& run, const Directory& directory) {
+  const std::string path = save(run, directory);
+  std::string name;
+  std::ifstream(path + "/latest") >> name;
+  return path + "/" + name;
+}
+
+// Whether files of both checkpoints are one file.
+bool share_a_file(const std::string& a, const std::string& b) {
+  return std::filesystem::equivalent(a + "/model-00001.safetensors",
+                                     b + "/model-00001.safetensors");
+}
+
+TEST_P(ParameterGroups, CheckpointsShareTheFileOfAFrozenParameterUntilItIsWritten) {
+  const Directory directory;
+  const TwoRanks ranks(new_plan(small_model(), with_groups(frozen_a())), GetParam());
+  std::string last = save_as_newest(ranks.run, directory);
+  for (const bool written : {false, true, false}) {
+    train(ranks.run, 1);
+    Error err;
+    const TensorPtr weight = noise({6, 8}, 5);
+    if (written) {
+      ASSERT_EQ(weft_run_write(ranks.run.get(), "a.weight", WEFT_VALUE, weight.get(), &err),
+                WEFT_OK);
+    }
+    const std::string path = save_as_newest(ranks.run, directory);
+    EXPECT_EQ(share_a_file(path, last), !written);
+    EXPECT_EQ(digest(open_checkpoint(path)), digest(ranks.run));
+    last = path;
+  }
+  {
+    Error err;
+    ASSERT_EQ(weft_run_load(ranks.run.get(), open_checkpoint(last).get(), WEFT_LOAD_ALL, &err),
+              WEFT_OK);
+  }
+  train(ranks.run, 1);
+  EXPECT_FALSE(share_a_file(save_as_newest(ranks.run, directory), last));
 }
 
 // Finite numbers as bf16, to nearest even.
