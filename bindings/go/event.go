@@ -36,7 +36,7 @@ type Event struct {
 	Step       uint64    // updates of the weights before this step or update; SavedEvent: those in the checkpoint
 	Loss       float64   // the mean over the micro-batch, the update or the whole step
 	GradNorm   float64   // DoneEvent, UpdateEvent: global norm before clipping; check that it is finite
-	Outputs    []*Tensor // MicroBatchEvent of a step that delivers outputs: in the order of Model.Output; they cannot be submitted
+	Outputs    []*Tensor // MicroBatchEvent of a step that delivers outputs: copies in the order of Model.Output, which cannot be submitted
 	Rank       int       // ErrorEvent, FailedEvent, SavedEvent: the rank that failed, or -1; JoinedEvent, LeftEvent, StartedEvent
 	Idle       float64   // DoneEvent: mean over ranks of the share of time in which a rank ran no kernel
 	IdleByRank []float64 // DoneEvent
@@ -88,7 +88,7 @@ func (r *Run) fromEvent(c *C.weft_event) Event {
 	return event
 }
 
-// copyOutputs copies what the next call that waits for the run changes.
+// copyOutputs copies what the next call that waits for the run changes, and what its end frees.
 func (e *Event) copyOutputs() {
 	for i, output := range e.Outputs {
 		e.Outputs[i] = output.clone()
@@ -97,14 +97,16 @@ func (e *Event) copyOutputs() {
 
 // Poll waits for the next event of the run, of a step of Submit, or of a save of SubmitSave. If there is none, and no start, step or save is in
 // progress, it returns at once an event whose Kind is 0. A service is in progress until EndedEvent or FailedEvent. The outputs of an event are
-// valid until the next call that waits for the run. If ctx ends, Poll returns its error. A step or save whose call has left it because its
-// context ended is in progress until its end, and has no event.
+// copies in memory of Go. If ctx ends, Poll returns its error. A step or save whose call has left it because its context ended is in progress
+// until its end, and has no event.
 func (r *Run) Poll(ctx context.Context) (Event, error) {
 	if err := r.acquire(ctx); err != nil {
 		return Event{}, err
 	}
 	defer r.release()
-	return r.take(ctx, true)
+	event, err := r.take(ctx, true)
+	event.copyOutputs()
+	return event, err
 }
 
 // Events returns a channel of the events of the run, until ctx ends or the run is closed; it is then closed. The outputs of an event are

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -97,6 +98,31 @@ func TestAPollOfAnIdleRunReturnsAtOnce(t *testing.T) {
 				break
 			}
 			last = event
+		}
+	}
+}
+
+// Their memory is not that of the run.
+func TestTheOutputsOfAnEventCanBeReadAfterTheRunIsClosed(t *testing.T) {
+	for _, threads := range []int{0, 1} {
+		model, batch := sine(t)
+		run := start(t, model, small, threads)
+		expected, err := run.Forward(background, batch[0], nil)
+		try(t, err)
+		try(t, run.Submit(weft.Forward, 1, batch[0], nil))
+		var outputs []float32
+		var kept []*weft.Tensor
+		for event := expect(t, run, weft.MicroBatchEvent); event.Kind == weft.MicroBatchEvent; {
+			kept = append(kept, event.Outputs...)
+			event, err = run.Poll(background)
+			try(t, err)
+		}
+		try(t, run.Close())
+		for _, output := range kept {
+			outputs = append(outputs, output.Float32()...)
+		}
+		if !reflect.DeepEqual(outputs, expected[0].Float32()) {
+			t.Error("the outputs:", outputs)
 		}
 	}
 }
