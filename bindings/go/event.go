@@ -73,7 +73,10 @@ func (r *Run) fromEvent(c *C.weft_event) Event {
 		if c.failure != nil {
 			err.Failure = fromFailure(c.failure)
 		}
-		event.Err = caused(r.ops, err)
+		event.Err = r.mesh.explain(caused(r.ops, err))
+	}
+	if event.Kind == StartedEvent {
+		r.mesh.starts()
 	}
 	event.own = event.Tag == ownTag
 	switch event.Kind {

@@ -7,9 +7,10 @@ import "C"
 
 import (
 	"context"
-	"os/exec"
+	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -53,9 +54,12 @@ func (m *MeshConfig) fill(c *C.weft_mesh_config, own *memory) {
 // Mesh is the processes of a run. Rank 0 listens and starts the run; every other process joins and serves.
 type Mesh struct {
 	*meshMemory
-	mu        sync.RWMutex // Close waits for other calls
-	runs      sync.Map     // keys: each *Run that is not closed
-	processes []*exec.Cmd  // of Spawn
+	mu       sync.RWMutex // Close waits for other calls
+	runs     sync.Map     // keys: each *Run that is not closed
+	children []*child     // of Spawn
+	started  atomic.Bool  // its run
+	settled  atomic.Bool  // its run has started, was canceled or is closed: a process that ends does not cancel it
+	lost     atomic.Pointer[Error]
 }
 
 // meshMemory is what the library allocates for a mesh, see runMemory.
@@ -94,21 +98,22 @@ func open(config *MeshConfig, function func(*C.weft_mesh_config, **C.weft_mesh, 
 	return mesh, nil
 }
 
-// Close closes the run of the mesh and frees the mesh. If Spawn started processes, Close waits for them.
+// Close closes the run of the mesh and frees the mesh. If Spawn started processes, Close waits for them, see Spawn.
 func (m *Mesh) Close() error {
 	if m == nil {
 		return nil
 	}
+	m.settle()
 	m.mu.Lock()
-	closed, processes := *m.meshMemory, m.processes
-	m.c, m.processes = nil, nil
+	closed, children := *m.meshMemory, m.children
+	m.c, m.children = nil, nil
 	m.mu.Unlock()
 	m.runs.Range(func(run, _ any) bool {
 		run.(*Run).Close()
 		return true
 	})
 	closed.free()
-	return wait(processes)
+	return endAll(children, m.started.Load())
 }
 
 // begins notes a run, which Close then closes. The call that has started it still borrows the mesh.
@@ -124,11 +129,53 @@ func (m *Mesh) ended(run *Run) {
 	}
 }
 
+// settle ends the time in which a process that ends cancels the mesh.
+func (m *Mesh) settle() {
+	if m != nil {
+		m.settled.Store(true)
+	}
+}
+
+// starts notes that the run has started. The library then notices the end of a process.
+func (m *Mesh) starts() {
+	if m != nil {
+		m.started.Store(true)
+		m.settled.Store(true)
+	}
+}
+
+// lose cancels the mesh, unless it is settled. The error is that of all calls on the mesh.
+func (m *Mesh) lose(err *Error) {
+	if m.settled.Swap(true) {
+		return
+	}
+	m.lost.Store(err)
+	m.cancel()
+}
+
+// explain returns the error because of which the mesh was canceled, if that is the reason of err.
+func (m *Mesh) explain(err error) error {
+	if m == nil {
+		return err
+	}
+	lost := m.lost.Load()
+	if lost == nil || !errors.Is(err, ECANCELED) {
+		return err
+	}
+	own := *lost
+	return &own
+}
+
 // Cancel ends all present and future calls on the mesh in this process with ECANCELED. The run ends on the other ranks as well.
 func (m *Mesh) Cancel() {
 	if m == nil {
 		return
 	}
+	m.settle()
+	m.cancel()
+}
+
+func (m *Mesh) cancel() {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	C.weft_mesh_cancel(m.c)

@@ -136,7 +136,7 @@ func (r *Run) open(plan *Plan, config RunConfig, start func(*memory, *C.weft_pla
 		}
 		return status
 	})
-	if err = caused(r.ops, err); err != nil {
+	if err = r.mesh.explain(caused(r.ops, err)); err != nil {
 		r.log.free()
 		return nil, err
 	}
@@ -174,6 +174,7 @@ func (r *Run) Close() error {
 	if r == nil {
 		return nil
 	}
+	r.mesh.settle()
 	r.ready.close()
 	_ = r.acquire(context.Background()) // the goroutine that waits has seen that the run is closed
 	defer r.release()
@@ -206,7 +207,7 @@ func (r *Run) call(function func(own *memory, run *C.weft_run, err *C.weft_error
 	if r.c == nil {
 		return errClosed
 	}
-	err := caused(r.ops, call(func(own *memory, err *C.weft_error) C.weft_status { return function(own, r.c, err) }))
+	err := r.mesh.explain(caused(r.ops, call(func(own *memory, err *C.weft_error) C.weft_status { return function(own, r.c, err) })))
 	if e, ok := err.(*Error); ok {
 		failure := C.weft_failure{size: C.sizeof_weft_failure}
 		if C.weft_run_failure(r.c, &failure) == 1 {

@@ -6,14 +6,22 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"syscall"
+	"time"
 )
 
-// joinVariable has the endpoint of rank 0 in a process of Spawn.
-const joinVariable = "WEFT_JOIN"
+// Variables of a process of Spawn: the endpoint of rank 0, and the descriptor of a pipe that ends with the process of rank 0.
+const (
+	joinVariable   = "WEFT_JOIN"
+	parentVariable = "WEFT_JOIN_PARENT"
+)
+
+// endTime is how long Mesh.Close waits for the processes of Spawn after the end of their run.
+var endTime = 10 * time.Second
 
 // Spawn runs all ranks of a plan in processes of this machine. It starts the program again with the same arguments, once for each rank except
 // rank 0, and returns the mesh of rank 0 for Start. Each copy of the program makes the same plan and calls Spawn as well; there, Spawn serves
-// until the run ends and returns a nil mesh. A program therefore begins with
+// until the run ends and returns a nil mesh; ctx is then that of Serve. A program therefore begins with
 //
 //	mesh, err := weft.Spawn(ctx, plan, weft.MeshConfig{}, weft.RunConfig{})
 //	if mesh == nil {
@@ -21,12 +29,16 @@ const joinVariable = "WEFT_JOIN"
 //	}
 //	defer mesh.Close()
 //
-// Close of this mesh waits for the processes, and returns an error if one of them has failed. Ops in Go are those of the model of the plan.
+// If a process ends before the run has started, Start fails with EPEER. Close of this mesh waits for the processes, and returns an error if one
+// of them has failed. It ends processes whose run has not started, and those that have not ended within 10 s after their run. A process whose
+// rank 0 has ended leaves its run, and fails. Ops in Go are those of the model of the plan.
 func Spawn(ctx context.Context, plan *Plan, config MeshConfig, run RunConfig) (*Mesh, error) {
 	if endpoint, is := os.LookupEnv(joinVariable); is {
-		os.Unsetenv(joinVariable)
 		config.Endpoint = endpoint
 		return nil, joinAndServe(ctx, plan, config, run)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, canceled(err)
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -37,39 +49,138 @@ func Spawn(ctx context.Context, plan *Plan, config MeshConfig, run RunConfig) (*
 		return nil, err
 	}
 	for rank := 1; rank < plan.Info().Ranks; rank++ {
-		process := exec.Command(program, os.Args[1:]...)
-		process.Args[0] = os.Args[0]
-		process.Env = append(os.Environ(), joinVariable+"="+mesh.JoinEndpoint())
-		process.Stdout, process.Stderr = os.Stdout, os.Stderr
-		if err := process.Start(); err != nil {
-			mesh.Cancel()
+		if err := mesh.spawn(program, rank); err != nil {
 			mesh.Close()
 			return nil, fmt.Errorf("weft: rank %d cannot be started: %w", rank, err)
 		}
-		mesh.processes = append(mesh.processes, process)
 	}
 	return mesh, nil
 }
 
 func joinAndServe(ctx context.Context, plan *Plan, config MeshConfig, run RunConfig) error {
+	parent, watches := os.LookupEnv(parentVariable)
+	os.Unsetenv(joinVariable)
+	os.Unsetenv(parentVariable)
 	mesh, err := Join(config)
 	if err != nil {
 		return err
 	}
 	defer mesh.Close()
+	if watches {
+		pipe, err := openPipe(parent)
+		if err != nil {
+			return err
+		}
+		defer pipe.Close()
+		go func() {
+			_, err := pipe.Read(make([]byte, 1))
+			if !errors.Is(err, os.ErrClosed) {
+				mesh.lose(&Error{Status: EPEER, Text: "the process of rank 0 has ended"})
+			}
+		}()
+	}
 	return mesh.Serve(ctx, plan, nil, run)
 }
 
-// wait waits for the processes and returns the first failure.
-func wait(processes []*exec.Cmd) error {
+// openPipe opens a descriptor of this process for the poller of Go.
+func openPipe(number string) (*os.File, error) {
+	descriptor := 0
+	if _, err := fmt.Sscan(number, &descriptor); err != nil {
+		return nil, fmt.Errorf("weft: %s is %q, expected a descriptor", parentVariable, number)
+	}
+	syscall.CloseOnExec(descriptor)
+	if err := syscall.SetNonblock(descriptor, true); err != nil {
+		return nil, fmt.Errorf("weft: %s is descriptor %d: %w", parentVariable, descriptor, err)
+	}
+	return os.NewFile(uintptr(descriptor), parentVariable), nil
+}
+
+// child is a process of Spawn.
+type child struct {
+	rank    int
+	command *exec.Cmd
+	parent  *os.File // the end of a pipe whose other end the process reads
+	ended   chan struct{}
+	err     error // of Wait, after ended
+}
+
+// spawn starts the process of a rank.
+func (m *Mesh) spawn(program string, rank int) error {
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	command := exec.Command(program, os.Args[1:]...)
+	command.Args[0] = os.Args[0]
+	command.ExtraFiles = []*os.File{theirs} // descriptor 3
+	command.Env = append(os.Environ(), joinVariable+"="+m.JoinEndpoint(), parentVariable+"=3")
+	command.Stdout, command.Stderr = os.Stdout, os.Stderr
+	if err := command.Start(); err != nil {
+		ours.Close()
+		return err
+	}
+	c := &child{rank: rank, command: command, parent: ours, ended: make(chan struct{})}
+	m.children = append(m.children, c)
+	go c.wait(m)
+	return nil
+}
+
+// wait waits for the end of the process. If the run of the mesh has not started, it cannot start any more.
+func (c *child) wait(mesh *Mesh) {
+	c.err = c.command.Wait()
+	c.parent.Close()
+	cause := c.err
+	if cause == nil {
+		cause = errors.New(c.command.ProcessState.String())
+	}
+	mesh.lose(&Error{Status: EPEER, Text: fmt.Sprintf("the process of rank %d has ended", c.rank), Cause: cause})
+	close(c.ended)
+}
+
+// end waits for the end of the process, which it ends at that time.
+func (c *child) end(limit <-chan time.Time) error {
+	select {
+	case <-c.ended:
+		return c.failure()
+	case <-limit:
+	}
+	err := c.command.Process.Kill()
+	<-c.ended
+	if err != nil || !isKilled(c.err) { // it had ended
+		return c.failure()
+	}
+	return fmt.Errorf("weft: rank %d: %w", c.rank, errKilled)
+}
+
+func (c *child) failure() error {
+	if c.err == nil {
+		return nil
+	}
+	return fmt.Errorf("weft: rank %d: %w", c.rank, c.err)
+}
+
+var errKilled = errors.New("the process was killed, because it did not end after its run")
+
+func isKilled(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, is := exit.Sys().(syscall.WaitStatus)
+	return is && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// endAll waits for the end of processes and returns the first failure. Those whose run has not started end at once.
+func endAll(children []*child, started bool) error {
+	limit := time.Now()
+	if started {
+		limit = limit.Add(endTime)
+	}
 	var first error
-	for i, process := range processes {
-		err := process.Wait()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			err = fmt.Errorf("weft: rank %d: %w", i+1, err)
-		}
-		if first == nil {
+	for _, c := range children {
+		err := c.end(time.After(time.Until(limit)))
+		if first == nil && (started || !errors.Is(err, errKilled)) {
 			first = err
 		}
 	}

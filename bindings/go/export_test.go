@@ -1,0 +1,4 @@
+package weft
+
+// EndTime is endTime, for tests.
+var EndTime = &endTime

@@ -1,0 +1,151 @@
+package weft_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weft"
+)
+
+// programVariable has the name of a program. Spawn starts this test again, which is that program then.
+const programVariable = "WEFT_TEST_PROGRAM"
+
+// The programs print what a test expects. No process of them would end before the test is ended, if it waited for its join timeout.
+var programs = map[string]func(*weft.Plan, weft.Batch) error{
+	"is canceled":  isCanceled,
+	"loses a rank": losesARank,
+	"is not used":  isNotUsed,
+	"is stopped":   isStopped,
+	"ends early":   endsEarly,
+}
+
+func TestMain(m *testing.M) {
+	program, is := programs[os.Getenv(programVariable)]
+	if !is {
+		os.Exit(m.Run())
+	}
+	if err := runProgram(program); err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+}
+
+func runProgram(program func(*weft.Plan, weft.Batch) error) error {
+	model := weft.NewModel()
+	x := model.Input("x", weft.F32, 1)
+	model.Binary("mse", model.Linear("b", model.Linear("a", x, 4), 1), x)
+	plan, err := weft.NewPlan(model, weft.PlanConfig{Ranks: 2, MicroBatches: 1, MicroBatchSize: 2})
+	if err != nil {
+		return err
+	}
+	batch, err := model.NewBatch(2)
+	if err != nil {
+		return err
+	}
+	return program(plan, batch)
+}
+
+func spawn(ctx context.Context, plan *weft.Plan) (*weft.Mesh, error) {
+	return weft.Spawn(ctx, plan, weft.MeshConfig{JoinTimeout: time.Hour}, weft.RunConfig{})
+}
+
+func isRank0() bool { return os.Getenv("WEFT_JOIN") == "" }
+
+func isCanceled(plan *weft.Plan, _ weft.Batch) error {
+	ctx, cancel := context.WithCancel(background)
+	cancel()
+	if mesh, err := spawn(ctx, plan); mesh != nil || !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("Spawn with a canceled context: %v", err)
+	}
+	fmt.Println("was canceled")
+	return nil
+}
+
+func losesARank(plan *weft.Plan, _ weft.Batch) error {
+	if !isRank0() {
+		os.Exit(3)
+	}
+	mesh, err := spawn(background, plan)
+	if err != nil {
+		return err
+	}
+	_, err = weft.Start(background, plan, mesh, weft.RunConfig{})
+	var exit *exec.ExitError
+	fmt.Println(errors.Is(err, weft.EPEER), errors.As(err, &exit), err)
+	fmt.Println(mesh.Close())
+	return nil
+}
+
+func isNotUsed(plan *weft.Plan, _ weft.Batch) error {
+	mesh, err := spawn(background, plan)
+	if err != nil {
+		return err
+	}
+	fmt.Println("closed:", mesh.Close())
+	return nil
+}
+
+// The process of rank 1 does not end with its run.
+func isStopped(plan *weft.Plan, _ weft.Batch) error {
+	mesh, err := spawn(background, plan)
+	if err != nil {
+		return err
+	}
+	run, err := weft.StartNoWait(plan, mesh, weft.RunConfig{})
+	if err != nil {
+		return err
+	}
+	pid := 0
+	for event := (weft.Event{}); event.Kind != weft.StartedEvent; {
+		if event, err = run.Poll(background); err != nil {
+			return err
+		}
+		if event.Kind == weft.JoinedEvent {
+			pid = event.PID
+		}
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	*weft.EndTime = time.Nanosecond
+	fmt.Println(mesh.Close())
+	return nil
+}
+
+// The process of rank 1 has the output of this one, which therefore ends with both.
+func endsEarly(plan *weft.Plan, _ weft.Batch) error {
+	if _, err := spawn(background, plan); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
+}
+
+func TestProcessesOfSpawn(t *testing.T) {
+	for name, expected := range map[string]string{
+		"is canceled":  "was canceled\n",
+		"loses a rank": "true true weft: the process of rank 1 has ended: exit status 3\nweft: rank 1: exit status 3\n",
+		"is not used":  "closed: <nil>\n",
+		"is stopped":   "weft: rank 1: the process was killed, because it did not end after its run\n",
+		"ends early":   "failed: weft: the process of rank 0 has ended\n",
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			var output bytes.Buffer
+			program := exec.Command(os.Args[0])
+			program.Env = append(os.Environ(), programVariable+"="+name)
+			program.Stdout, program.Stderr = &output, &output
+			err := program.Run()
+			if err != nil || output.String() != expected {
+				t.Errorf("%v, output: %q, expected %q", err, output.String(), expected)
+			}
+		})
+	}
+}
