@@ -21,13 +21,8 @@ var endTime = 10 * time.Second
 
 // Spawn runs all ranks of a plan in processes of this machine. It starts the program again with the same arguments, once for each rank except
 // rank 0, and returns the mesh of rank 0 for Start. Each copy of the program makes the same plan and calls Spawn as well; there, Spawn serves
-// until the run ends and returns a nil mesh; ctx is then that of Serve. A program therefore begins with
-//
-//	mesh, err := weft.Spawn(ctx, plan, weft.MeshConfig{}, weft.RunConfig{})
-//	if mesh == nil {
-//		return err // of a copy that has served, or a failure
-//	}
-//	defer mesh.Close()
+// until the run ends, and then ends the process with os.Exit(0), which calls no deferred functions. It returns only if the service has failed.
+// In a copy, ctx is that of Serve.
 //
 // If a process ends before the run has started, Start fails with EPEER. Close of this mesh waits for the processes, and returns an error if one
 // of them has failed. It ends processes whose run has not started, and those that have not ended within 10 s after their run. A process whose
@@ -35,7 +30,10 @@ var endTime = 10 * time.Second
 func Spawn(ctx context.Context, plan *Plan, config MeshConfig, run RunConfig) (*Mesh, error) {
 	if endpoint, is := os.LookupEnv(joinVariable); is {
 		config.Endpoint = endpoint
-		return nil, joinAndServe(ctx, plan, config, run)
+		if err := joinAndServe(ctx, plan, config, run); err != nil {
+			return nil, err
+		}
+		os.Exit(0)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, canceled(err)

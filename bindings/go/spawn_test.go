@@ -20,6 +20,7 @@ const programVariable = "WEFT_TEST_PROGRAM"
 
 // The programs print what a test expects. No process of them would end before the test is ended, if it waited for its join timeout.
 var programs = map[string]func(*weft.Plan, weft.Batch) error{
+	"trains":       trains,
 	"is canceled":  isCanceled,
 	"loses a rank": losesARank,
 	"is not used":  isNotUsed,
@@ -58,6 +59,22 @@ func spawn(ctx context.Context, plan *weft.Plan) (*weft.Mesh, error) {
 }
 
 func isRank0() bool { return os.Getenv("WEFT_JOIN") == "" }
+
+func trains(plan *weft.Plan, batch weft.Batch) error {
+	mesh, err := spawn(background, plan)
+	if err != nil {
+		return err
+	}
+	run, err := weft.Start(background, plan, mesh, weft.RunConfig{})
+	if err != nil {
+		return err
+	}
+	if _, err := run.Step(background, weft.Train, batch...); err != nil {
+		return err
+	}
+	fmt.Println("trained")
+	return mesh.Close()
+}
 
 func isCanceled(plan *weft.Plan, _ weft.Batch) error {
 	ctx, cancel := context.WithCancel(background)
@@ -131,6 +148,7 @@ func endsEarly(plan *weft.Plan, _ weft.Batch) error {
 
 func TestProcessesOfSpawn(t *testing.T) {
 	for name, expected := range map[string]string{
+		"trains":       "trained\n",
 		"is canceled":  "was canceled\n",
 		"loses a rank": "true true weft: the process of rank 1 has ended: exit status 3\nweft: rank 1: exit status 3\n",
 		"is not used":  "closed: <nil>\n",

@@ -134,7 +134,7 @@ func train(ctx context.Context) error {
 	defer plan.Close()
 	var mesh *weft.Mesh
 	if !*inProcess {
-		if mesh, err = weft.Spawn(ctx, plan, weft.MeshConfig{}, weft.RunConfig{}); mesh == nil {
+		if mesh, err = weft.Spawn(ctx, plan, weft.MeshConfig{}, weft.RunConfig{}); err != nil {
 			return err
 		}
 	}

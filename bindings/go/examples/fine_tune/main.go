@@ -52,7 +52,7 @@ func run(ctx context.Context, base, tokens, samples, directory string, inProcess
 	defer plan.Close()
 	var mesh *weft.Mesh
 	if !inProcess {
-		if mesh, err = weft.Spawn(ctx, plan, weft.MeshConfig{}, weft.RunConfig{}); mesh == nil {
+		if mesh, err = weft.Spawn(ctx, plan, weft.MeshConfig{}, weft.RunConfig{}); err != nil {
 			return err
 		}
 	}

@@ -43,7 +43,7 @@ func compute(ctx context.Context) error {
 	defer plan.Close()
 	var mesh *weft.Mesh
 	if !*inProcess {
-		if mesh, err = weft.Spawn(ctx, plan, weft.MeshConfig{}, weft.RunConfig{}); mesh == nil {
+		if mesh, err = weft.Spawn(ctx, plan, weft.MeshConfig{}, weft.RunConfig{}); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func run(ctx context.Context, path, directory string, inProcess bool) error {
 	defer plan.Close()
 	var mesh *weft.Mesh
 	if !inProcess {
-		if mesh, err = weft.Spawn(ctx, plan, weft.MeshConfig{}, weft.RunConfig{}); mesh == nil {
+		if mesh, err = weft.Spawn(ctx, plan, weft.MeshConfig{}, weft.RunConfig{}); err != nil {
 			return err
 		}
 	}
