@@ -5,6 +5,7 @@ use weft_sys as sys;
 
 use crate::error::{text_of, Error, Result, Status};
 use crate::failure::Failure;
+use crate::mesh::MeshHandle;
 use crate::path_of;
 use crate::run::Run;
 use crate::tensor::{slice, Desc, Element, Tensor};
@@ -170,6 +171,14 @@ impl<'a> Event<'a> {
             *outputs = outputs.copied()?;
         }
         Ok(event)
+    }
+
+    /// The same with the failure because of which the mesh was canceled.
+    pub(crate) fn explained(mut self, mesh: Option<&MeshHandle>) -> Event<'a> {
+        if let (Event::Failed { error, .. } | Event::RunFailed { error, .. }, Some(mesh)) = (&mut self, mesh) {
+            *error = mesh.explain(error.clone());
+        }
+        self
     }
 
     unsafe fn failure(raw: &sys::weft_event) -> Option<Box<Failure>> {

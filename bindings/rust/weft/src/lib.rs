@@ -19,6 +19,7 @@ mod predict;
 mod profile;
 mod run;
 mod run_builder;
+mod spawn;
 #[cfg(feature = "tokio")]
 mod stream;
 mod tensor;

@@ -1,9 +1,9 @@
 //! Meshes: the processes of a run.
 use std::ffi::CString;
 use std::os::raw::c_char;
-use std::process::{Child, Command};
 use std::ptr::{null_mut, NonNull};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weft_sys as sys;
@@ -11,10 +11,21 @@ use weft_sys as sys;
 use crate::error::{attempt, c_string, initialized, nanoseconds, number, pointer_of, text_of, Error, Result, Status};
 use crate::plan::Plan;
 use crate::run_builder::ServiceBuilder;
+use crate::spawn::Processes;
 
 /// The mesh of the library. Runs and cancellers refer to it.
 pub(crate) struct MeshHandle {
     raw: NonNull<sys::weft_mesh>,
+    /// Of [`Mesh::spawn`].
+    pub(crate) processes: Processes,
+    /// Runs that were not dropped.
+    runs: AtomicUsize,
+    /// The run has started.
+    started: AtomicBool,
+    /// The run has started, was canceled or has ended: a process that ends does not cancel the mesh.
+    settled: AtomicBool,
+    /// Why the mesh was canceled.
+    lost: Mutex<Option<String>>,
 }
 
 // The functions of a mesh may be called on any thread, except for serve, which requires `&mut Mesh`, and free.
@@ -23,7 +34,72 @@ unsafe impl Sync for MeshHandle {}
 
 impl Drop for MeshHandle {
     fn drop(&mut self) {
+        self.settle();
         unsafe { sys::weft_mesh_free(self.raw.as_ptr()) }
+        let _ = self.processes.end(self.has_started()); // Mesh::wait returns failures
+    }
+}
+
+impl MeshHandle {
+    pub(crate) fn has_run(&self) -> bool {
+        self.runs.load(SeqCst) > 0
+    }
+
+    pub(crate) fn has_started(&self) -> bool {
+        self.started.load(SeqCst)
+    }
+
+    /// Ends the time in which a process that ends cancels the mesh.
+    pub(crate) fn settle(&self) {
+        self.settled.store(true, SeqCst);
+    }
+
+    /// The run has started. The library now notices the end of a process.
+    pub(crate) fn starts(&self) {
+        self.started.store(true, SeqCst);
+        self.settle();
+    }
+
+    /// Cancels the mesh, unless it is settled. The text is that of the failures of all calls on the mesh.
+    pub(crate) fn lose(&self, text: String) {
+        if self.settled.swap(true, SeqCst) {
+            return;
+        }
+        *self.lost.lock().unwrap() = Some(text);
+        unsafe { sys::weft_mesh_cancel(self.raw.as_ptr()) }
+    }
+
+    /// The failure because of which the mesh was canceled, if that is the reason of `error`.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        match &*self.lost.lock().unwrap() {
+            Some(text) if error.status() == Status::Canceled => Error::new(Status::Peer, text.as_str()),
+            _ => error,
+        }
+    }
+}
+
+/// The mesh of a run.
+pub(crate) struct MeshOfRun(Arc<MeshHandle>);
+
+impl MeshOfRun {
+    pub(crate) fn new(mesh: &Mesh) -> MeshOfRun {
+        mesh.handle.runs.fetch_add(1, SeqCst);
+        MeshOfRun(mesh.handle())
+    }
+}
+
+impl std::ops::Deref for MeshOfRun {
+    type Target = MeshHandle;
+
+    fn deref(&self) -> &MeshHandle {
+        &self.0
+    }
+}
+
+impl Drop for MeshOfRun {
+    fn drop(&mut self) {
+        self.settle();
+        self.runs.fetch_sub(1, SeqCst);
     }
 }
 
@@ -49,7 +125,6 @@ impl Drop for MeshHandle {
 /// ```
 pub struct Mesh {
     handle: Arc<MeshHandle>,
-    processes: Vec<Child>,
 }
 
 impl Mesh {
@@ -63,46 +138,6 @@ impl Mesh {
             key: Ok(None),
             allow: Ok(None),
         }
-    }
-
-    /// Runs all ranks of a plan in processes of this machine, and returns the mesh of rank 0.
-    ///
-    /// The program is started again with the same arguments, once for each rank except rank 0. Each copy makes the same plan and calls this
-    /// function as well; there, it serves until the run ends, and then exits. [`Mesh::wait`] waits for the copies.
-    ///
-    /// Call it before the program starts threads: a copy removes the variable `WEFT_JOIN` from its environment, which other threads must not
-    /// read at the same time.
-    ///
-    /// ```no_run
-    /// # fn main() -> weft::Result<()> {
-    /// # let mut model = weft::Model::new()?;
-    /// # let plan = weft::Plan::builder().ranks(4).build(&mut model)?;
-    /// let mesh = weft::Mesh::spawn(&plan)?;
-    /// let mut run = weft::Run::builder(&plan).mesh(&mesh).start()?;
-    /// // ...
-    /// drop(run);
-    /// mesh.wait()
-    /// # }
-    /// ```
-    pub fn spawn(plan: &Plan) -> Result<Mesh> {
-        Mesh::builder().spawn(plan, |mesh| mesh.serve(plan))
-    }
-
-    /// Waits for the processes of [`Mesh::spawn`], which end with the run; drop it first.
-    ///
-    /// # Errors
-    /// A process failed; it has written its error to the standard error.
-    pub fn wait(mut self) -> Result<()> {
-        let mut result = Ok(());
-        for (index, mut process) in self.processes.drain(..).enumerate() {
-            let text = match process.wait() {
-                Ok(status) if status.success() => continue,
-                Ok(status) => status.to_string(),
-                Err(error) => error.to_string(),
-            };
-            result = result.and(Err(Error::new(Status::Peer, format!("the process of rank {}: {text}", index + 1))));
-        }
-        result
     }
 
     pub(crate) fn raw(&self) -> *mut sys::weft_mesh {
@@ -150,6 +185,7 @@ impl Canceller {
     /// Ends all present and future calls on the mesh in this process with [`Status::Canceled`](crate::Status::Canceled). The run ends on
     /// the other ranks as well.
     pub fn cancel(&self) {
+        self.handle.settle();
         unsafe { sys::weft_mesh_cancel(self.handle.raw.as_ptr()) }
     }
 }
@@ -224,34 +260,6 @@ impl MeshBuilder {
         self.make(sys::weft_mesh_join)
     }
 
-    /// [`Mesh::spawn`] with these settings. `serve` is what the copies of the program do, with the settings of their service:
-    ///
-    /// ```no_run
-    /// # use weft::Mesh;
-    /// # fn spawn(plan: &weft::Plan) -> weft::Result<Mesh> {
-    /// Mesh::builder().spawn(plan, |mesh| mesh.service().plan(plan).threads(4).serve())
-    /// # }
-    /// ```
-    pub fn spawn(self, plan: &Plan, serve: impl FnOnce(&mut Mesh) -> Result<()>) -> Result<Mesh> {
-        if let Ok(endpoint) = std::env::var(JOIN) {
-            std::env::remove_var(JOIN); // processes that this one starts are no ranks
-            serve(&mut self.endpoint(&endpoint).join()?)?;
-            std::process::exit(0);
-        }
-        let mut mesh = self.listen()?;
-        for rank in 1..plan.describe()?.ranks {
-            let process = std::env::current_exe().and_then(|program| {
-                Command::new(program).args(std::env::args_os().skip(1)).env(JOIN, mesh.join_endpoint()).spawn()
-            });
-            let process = process.map_err(|error| {
-                mesh.canceller().cancel();
-                Error::new(Status::Io, format!("the process of rank {rank} cannot be started: {error}"))
-            })?;
-            mesh.processes.push(process);
-        }
-        Ok(mesh)
-    }
-
     fn make(mut self, call: MakeMesh) -> Result<Mesh> {
         let (endpoint, listen, key, allow) = (self.endpoint?, self.listen?, self.key?, self.allow?);
         self.raw.endpoint = pointer_of(&endpoint);
@@ -264,12 +272,18 @@ impl MeshBuilder {
         let mut raw = null_mut();
         attempt(|err| unsafe { call(&self.raw, &mut raw, err) })?;
         let raw = NonNull::new(raw).expect("a call that succeeds makes a mesh");
-        Ok(Mesh { handle: Arc::new(MeshHandle { raw }), processes: Vec::new() })
+        Ok(Mesh {
+            handle: Arc::new(MeshHandle {
+                raw,
+                processes: Processes::default(),
+                runs: AtomicUsize::new(0),
+                started: AtomicBool::new(false),
+                settled: AtomicBool::new(false),
+                lost: Mutex::new(None),
+            }),
+        })
     }
 }
-
-/// The endpoint of rank 0 in a process of [`Mesh::spawn`].
-const JOIN: &str = "WEFT_JOIN";
 
 type MakeMesh =
     unsafe extern "C" fn(*const sys::weft_mesh_config, *mut *mut sys::weft_mesh, *mut sys::weft_error) -> sys::weft_status;

@@ -13,7 +13,7 @@ use weft_sys as sys;
 use crate::error::{array, attempt, c_string, initialized, nanoseconds, pointer_of, text_of, Error, Result, Status};
 use crate::event::{Event, Events};
 use crate::failure::Failure;
-use crate::mesh::{Mesh, MeshHandle};
+use crate::mesh::{Mesh, MeshHandle, MeshOfRun};
 use crate::path_text;
 use crate::plan::{Plan, Shapes};
 use crate::profile::Profile;
@@ -143,7 +143,7 @@ pub struct Run {
     /// The run refers to it.
     _log: Option<Log>,
     /// The run keeps the mesh.
-    _mesh: Option<Arc<MeshHandle>>,
+    mesh: Option<MeshOfRun>,
     _owner: PhantomData<*mut ()>,
 }
 
@@ -182,13 +182,17 @@ impl Run {
             #[cfg(feature = "tokio")]
             watch: None,
             _log: log,
-            _mesh: mesh.map(Mesh::handle),
+            mesh: mesh.map(MeshOfRun::new),
             _owner: PhantomData,
         }
     }
 
     pub(crate) fn raw(&self) -> *mut sys::weft_run {
         self.raw.as_ptr()
+    }
+
+    pub(crate) fn mesh(&self) -> Option<&MeshHandle> {
+        self.mesh.as_deref()
     }
 
     /// Sets the learning rate of all steps submitted after this call, in place of that of the plan.
@@ -260,12 +264,13 @@ impl Run {
     ///
     /// The event borrows the run, because its outputs are valid until the next call; [`Run::poll_owned`] copies them.
     pub fn poll(&mut self, timeout: Option<Duration>) -> Result<Option<Event<'_>>> {
-        Ok(self.poll_raw(timeout)?.map(|raw| unsafe { Event::from_raw(&raw) }))
+        Ok(self.poll_raw(timeout)?.map(|raw| unsafe { Event::from_raw(&raw) }.explained(self.mesh())))
     }
 
     /// The same with copies of outputs.
     pub fn poll_owned(&mut self, timeout: Option<Duration>) -> Result<Option<Event<'static>>> {
-        self.poll_raw(timeout)?.map(|raw| unsafe { Event::copied(&raw) }).transpose()
+        let event = self.poll_raw(timeout)?.map(|raw| unsafe { Event::copied(&raw) }).transpose()?;
+        Ok(event.map(|event| event.explained(self.mesh())))
     }
 
     fn poll_raw(&mut self, timeout: Option<Duration>) -> Result<Option<sys::weft_event>> {
@@ -286,7 +291,12 @@ impl Run {
                 self.finals = self.finals.saturating_sub(1);
             }
             sys::WEFT_EVENT_SAVED => self.finals = self.finals.saturating_sub(1),
-            sys::WEFT_EVENT_STARTED => self.starts = false,
+            sys::WEFT_EVENT_STARTED => {
+                self.starts = false;
+                if let Some(mesh) = self.mesh() {
+                    mesh.starts();
+                }
+            }
             sys::WEFT_EVENT_FAILED | sys::WEFT_EVENT_ENDED => {
                 self.starts = false;
                 self.serves = false;

@@ -141,9 +141,13 @@ impl<'a> RunBuilder<'a> {
         let config = config(self.threads, &self.log, flags);
         let mut raw = null_mut();
         let mesh = self.mesh.map_or(null_mut(), Mesh::raw);
-        attempt(|err| unsafe { sys::weft_run_start(self.plan.raw(), mesh, &config, &mut raw, err) })?;
+        let started = attempt(|err| unsafe { sys::weft_run_start(self.plan.raw(), mesh, &config, &mut raw, err) });
+        started.map_err(|error| self.mesh.map_or(error.clone(), |mesh| mesh.handle().explain(error)))?;
         let mut run = Run::from_raw(raw, self.plan.shapes().clone(), self.mesh, self.log);
         run.starts = flags == sys::WEFT_RUN_NOWAIT;
+        if let (false, Some(mesh)) = (run.starts, run.mesh()) {
+            mesh.starts();
+        }
         run.computes_in_poll = self.threads == 0 && self.mesh.is_none();
         Ok(run)
     }
@@ -199,7 +203,8 @@ impl<'a> ServiceBuilder<'a> {
     /// Joins, receives a rank, model and plan, and serves until the run ends.
     pub fn serve(self) -> Result<()> {
         let (plan, ops, config) = self.raw()?;
-        attempt(|err| unsafe { sys::weft_run_serve(self.mesh.raw(), plan, ops, &config, err) }).map(drop)
+        let served = attempt(|err| unsafe { sys::weft_run_serve(self.mesh.raw(), plan, ops, &config, err) });
+        served.map(drop).map_err(|error| self.mesh.handle().explain(error))
     }
 
     /// The same, but returns at once. [`Run::poll`] delivers [`Event::Joined`](crate::Event::Joined), `Started`, and finally `Ended` or

@@ -1,10 +1,14 @@
 //! Ranks as processes: `Mesh::spawn` starts this program again, so it has no test harness.
-use std::env::var_os;
+use std::env::{current_exe, var, var_os};
+use std::process::{exit, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
-use weft::{Desc, Forward, LogLevel, Mesh, Model, Op, OpShape, Plan, Run, Tensor};
+use weft::{Desc, Forward, LogLevel, Mesh, Model, Op, OpShape, Plan, Run, Status, Tensor};
 
 const MARK: &str = "WEFT_JOIN";
+/// The name of one of the programs.
+const PROGRAM: &str = "WEFT_TEST_PROGRAM";
 
 static SERVES: AtomicBool = AtomicBool::new(false);
 static LOGGED: AtomicBool = AtomicBool::new(false);
@@ -27,22 +31,94 @@ fn checked() -> Op {
     )
 }
 
-fn main() -> weft::Result<()> {
+fn plan() -> weft::Result<Plan> {
     let mut model = Model::new()?;
     model.add_op(checked())?;
     let x = model.input("x", &Desc::f32([1, 1]))?;
     let first = model.unary("checked", x)?;
     let second = model.unary("checked", first)?;
     model.output(second)?;
-    let plan = Plan::builder().ranks(2).micro_batches(1).micro_batch_size(2).build(&mut model)?;
+    Plan::builder().ranks(2).micro_batches(1).micro_batch_size(2).build(&mut model)
+}
+
+/// No process would end before the test is ended, if it waited for its join timeout.
+fn spawn(plan: &Plan) -> weft::Result<Mesh> {
     let log = |_: LogLevel, _: &str| LOGGED.store(true, SeqCst);
-    let mesh = Mesh::builder().spawn(&plan, |mesh| {
+    Mesh::builder().join_timeout(Duration::from_secs(3600)).spawn(plan, |mesh| {
         SERVES.store(true, SeqCst);
-        mesh.service().plan(&plan).log(LogLevel::Info, log).serve()
-    })?;
-    let mut run = Run::builder(&plan).mesh(&mesh).start()?;
+        mesh.service().plan(plan).log(LogLevel::Info, log).serve()
+    })
+}
+
+fn forward(run: &mut Run) -> weft::Result<()> {
     let outputs = run.forward(&[Tensor::from_vec([2, 1], vec![3.0f32, 4.0])?])?;
     assert_eq!(outputs[0].as_slice::<f32>()?, [3.0, 4.0]);
-    drop(run);
-    mesh.wait()
+    Ok(())
+}
+
+/// What a program prints is what the test expects.
+fn program(name: &str) -> weft::Result<()> {
+    let plan = plan()?;
+    if name == "loses a rank" && var_os(MARK).is_some() {
+        exit(3);
+    }
+    let mesh = spawn(&plan)?;
+    let begin = || Run::builder(&plan).mesh(&mesh).start();
+    match name {
+        "computes" => {
+            forward(&mut begin()?)?;
+            println!("{:?}", mesh.wait());
+        }
+        "waits with its run" => {
+            let mut run = begin()?;
+            forward(&mut run)?;
+            let error = mesh.wait().unwrap_err();
+            println!("{:?}: {error}", error.status());
+        }
+        "keeps only its run" => {
+            let mut run = begin()?;
+            drop(mesh);
+            forward(&mut run)?;
+        }
+        "waits without a run" => println!("{:?}", mesh.wait()),
+        "drops its mesh" => drop(mesh),
+        "loses a rank" => {
+            let error = begin().map(drop).unwrap_err();
+            assert_eq!(error.status(), Status::Peer);
+            println!("{error}");
+            println!("{}", mesh.wait().unwrap_err());
+        }
+        // The process of rank 1 has the output of this one, which therefore ends with both.
+        "ends early" => exit(0),
+        other => panic!("there is no program {other}"),
+    }
+    Ok(())
+}
+
+fn test(name: &str, expected: &str) {
+    let mut command = Command::new(current_exe().unwrap());
+    command.env(PROGRAM, name).stderr(Stdio::inherit());
+    let output = command.output().unwrap();
+    let found = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(found, expected, "the output of the program that {name}");
+    assert!(output.status.success(), "the program that {name}: {}", output.status);
+}
+
+fn main() {
+    if let Ok(name) = var(PROGRAM) {
+        if let Err(error) = program(&name) {
+            println!("{:?}", error.status()); // its text has the process
+            exit(1);
+        }
+        return;
+    }
+    test("computes", "Ok(())\n");
+    let in_use = "State: the run of the mesh is still in use; drop it before Mesh::wait\n";
+    test("waits with its run", &format!("Canceled\n{in_use}"));
+    test("keeps only its run", "");
+    test("waits without a run", "Ok(())\n");
+    test("drops its mesh", "");
+    let ended = "the process of rank 1 has ended: exit status: 3\nthe process of rank 1: exit status: 3\n";
+    test("loses a rank", ended);
+    test("ends early", "Peer\n");
 }
