@@ -64,9 +64,9 @@ func weft_go_choose(choice *C.weft_choice) C.int32_t {
 		Tokens: unsafe.Slice((*int32)(unsafe.Pointer(choice.tokens)), choice.n_tokens),
 		Logits: unsafe.Slice((*float32)(unsafe.Pointer(choice.logits)), choice.n_logits),
 	}
-	s.inCall.Store(true)
+	s.thread.enter()
 	s.err = contain("", func() error { return s.choose(&lent) })
-	s.inCall.Store(false)
+	s.thread.leave()
 	lent.Tokens, lent.Logits = nil, nil // memory of the library
 	if s.err == nil {
 		return 0

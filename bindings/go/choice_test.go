@@ -146,24 +146,83 @@ func TestErrorsAndPanicsOfChooseEndTheirSequence(t *testing.T) {
 	}
 }
 
-func TestChooseCannotUseItsGenerator(t *testing.T) {
-	generator := newGenerator(t, decoder(t, 1))
+func TestChooseCannotUseItsRunAndGenerator(t *testing.T) {
+	run := decoder(t, 1)
+	generator := newGenerator(t, run)
 	var found []error
 	sequence, err := generator.Add([]int32{1}, weft.SequenceConfig{Limit: 1, Choose: func(choice *weft.Choice) error {
 		_, adds := generator.Add([]int32{1}, weft.SequenceConfig{})
 		_, _, polls := generator.Poll(0)
-		found = []error{adds, generator.Remove(choice.Sequence), polls}
+		_, reads := run.Digest()
+		_, steps := run.Forward(background)
+		_, takes := run.Poll(background)
+		found = []error{adds, generator.Remove(choice.Sequence), polls, reads, steps, takes, run.Close()}
 		return nil
 	}})
 	try(t, err)
-	if tokens, failed := polled(generator); len(tokens[sequence]) != 1 || len(failed) != 0 || len(found) != 3 {
+	if tokens, failed := polled(generator); len(tokens[sequence]) != 1 || len(failed) != 0 || len(found) != 7 {
 		t.Error(tokens, failed, found)
 	}
 	for _, err := range found {
-		if !errors.Is(err, weft.ESTATE) || !strings.Contains(err.Error(), "Choose must not use its generator") {
+		if !errors.Is(err, weft.ESTATE) || !strings.Contains(err.Error(), "Choose must not use its run and generator") {
 			t.Error("a call in Choose:", err)
 		}
 	}
+}
+
+func TestCallsOfOtherGoroutinesWaitForChoose(t *testing.T) {
+	for _, threads := range []int{0, 1} {
+		generator := newGenerator(t, decoder(t, threads))
+		entered, release := make(chan bool), make(chan bool)
+		first, err := generator.Add([]int32{1}, weft.SequenceConfig{Limit: 2, Choose: func(choice *weft.Choice) error {
+			if choice.Index == 0 {
+				close(entered)
+				<-release
+			}
+			return nil
+		}})
+		try(t, err)
+		ended := make(chan map[uint64][]int32)
+		go func() {
+			tokens, failed := polled(generator)
+			if len(failed) != 0 {
+				t.Error(failed)
+			}
+			ended <- tokens
+		}()
+		<-entered
+		calls := make(chan error, 2)
+		go func() {
+			_, err := generator.Add([]int32{2}, weft.SequenceConfig{Limit: 2})
+			calls <- err
+		}()
+		go func() { calls <- generator.Remove(first + 100) }()
+		for len(calls) == 0 && !(waits("(*Generator).Add(") && waits("(*Generator).Remove(")) { // until the deadline of the test
+			runtime.Gosched()
+		}
+		close(release)
+		for n := 0; n < 2; n++ {
+			if err := <-calls; err != nil && !errors.Is(err, weft.ENOENT) {
+				t.Error("a call beside Poll:", err)
+			}
+		}
+		tokens := <-ended
+		rest, _ := polled(generator) // the last token may have been taken before the call added a sequence
+		if len(tokens[first]) != 2 || len(tokens[first+1])+len(rest[first+1]) != 2 {
+			t.Error(tokens, rest)
+		}
+	}
+}
+
+// waits reports whether a goroutine waits for a lock in a function.
+func waits(function string) bool {
+	stacks := make([]byte, 1<<20)
+	for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(stack, function) && strings.Contains(stack, "(*Mutex).Lock") {
+			return true
+		}
+	}
+	return false
 }
 
 func TestAFunctionIsFreedWithItsSequence(t *testing.T) {

@@ -14,8 +14,6 @@ import "C"
 
 import (
 	"context"
-	"runtime/cgo"
-	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -31,29 +29,12 @@ type SequenceConfig struct {
 	First             uint64  // index of the first token that is added
 	Limit             uint64  // tokens to add; 0: as many as the cache has positions for
 	Stops             []int32 // tokens that end the sequence
-	// Choose reads, and may change, the logits of each next token, before the penalty and the temperature. Poll calls it. It must not use the run
-	// and the generator, nor call runtime.Goexit. An error or a panic of it ends the sequence with EUSER; errors.Is and errors.As find it, and a
+	// Choose reads, and may change, the logits of each next token, before the penalty and the temperature. Poll calls it. Calls on the run and the
+	// generator return ESTATE there; those of other goroutines wait for the end of Choose, which must not wait for them. It must not call
+	// runtime.Goexit. An error or a panic of it ends the sequence with EUSER; errors.Is and errors.As find it, and a
 	// panic is a [*PanicError]. It and what it refers to are kept until the sequence has ended or the generator is closed.
 	Choose func(choice *Choice) error
 }
-
-// Choice is the next token of a sequence, before it is chosen. After Choose has returned, its slices are nil, and copies of them must not be used:
-// they are memory of the library.
-type Choice struct {
-	Sequence uint64    // as Add returned it
-	Index    uint64    // among the tokens that are added, from First
-	Tokens   []int32   // of the sequence, without the next one; not to be changed
-	Logits   []float32 // one for each token of the vocabulary, as the model computes them; -Inf excludes a token
-}
-
-// chooser is the function of a sequence, with its last error.
-type chooser struct {
-	choose func(*Choice) error
-	inCall *atomic.Bool // of the generator, which would stay reachable through a handle
-	err    error
-}
-
-func chooserOf(payload unsafe.Pointer) *chooser { return (*cgo.Handle)(payload).Value().(*chooser) }
 
 func (s *SequenceConfig) fill(c *C.weft_sequence_config, own *memory) {
 	C.weft_sequence_config_init(c, C.sizeof_weft_sequence_config)
@@ -84,14 +65,16 @@ type Token struct {
 	Token    int32
 }
 
-// Generator continues sequences of tokens with the run of a decoder. Until it is closed, no other call makes steps of the run. It is used by one
-// goroutine at a time, except Close. Close of the run also closes the generator.
+// Generator continues sequences of tokens with the run of a decoder. Until it is closed, no other call makes steps of the run. Close of the run
+// also closes the generator.
+//
+// Goroutines may share it. While Poll waits, Add, Remove and Close are possible, and the next step includes what they change; while it computes or
+// calls Choose, they wait. Of several calls of Poll, each token is the result of one.
 type Generator struct {
-	run    *Run
-	c      *C.weft_generator // valid while it is that of the run; guarded by run.mu
-	inCall *atomic.Bool      // of Choose
-	ctx    context.Context   // ends with Close
-	end    context.CancelFunc
+	run *Run
+	c   *C.weft_generator // valid while it is that of the run; guarded by run.mu
+	ctx context.Context   // ends with Close
+	end context.CancelFunc
 }
 
 // NewGenerator creates a generator of a run whose model is of NewDecoder. The run is idle.
@@ -99,7 +82,7 @@ func NewGenerator(run *Run) (*Generator, error) {
 	if run == nil {
 		return nil, &Error{Status: EINVAL, Text: "the run is nil"}
 	}
-	g := &Generator{run: run, inCall: new(atomic.Bool)}
+	g := &Generator{run: run}
 	err := run.between(func(_ *memory, c *C.weft_run, err *C.weft_error) C.weft_status {
 		status := C.weft_generator_new(c, &g.c, err)
 		if status >= 0 {
@@ -152,9 +135,6 @@ func (m *runMemory) freeChooser(sequence uint64) error {
 
 // call makes a call with the generator, unless it or its run is closed.
 func (g *Generator) call(function func(own *memory, generator *C.weft_generator, err *C.weft_error) C.weft_status) error {
-	if g.inCall.Load() { // Poll has locked the run
-		return &Error{Status: ESTATE, Text: "Choose must not use its generator"}
-	}
 	return g.run.call(func(own *memory, _ *C.weft_run, err *C.weft_error) C.weft_status {
 		if g.c == nil {
 			own.refuse(errGeneratorClosed())
@@ -172,7 +152,7 @@ func (g *Generator) Add(tokens []int32, config SequenceConfig) (uint64, error) {
 		var c C.weft_sequence_config
 		config.fill(&c, own)
 		if config.Choose != nil {
-			C.weft_go_set_choose(&c, newPayload(&chooser{choose: config.Choose, inCall: g.inCall}))
+			C.weft_go_set_choose(&c, newPayload(&chooser{choose: config.Choose, thread: g.run.choosing}))
 		}
 		status := C.weft_generator_add(generator, array(own, tokens, toToken), C.size_t(len(tokens)), &c, &id, err)
 		if config.Choose != nil {

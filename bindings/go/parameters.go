@@ -62,6 +62,9 @@ func (r *Run) desc(name string) (Desc, error) {
 	if !found {
 		return desc, &Error{Status: ENOENT, Text: fmt.Sprintf("the model has no parameter '%s'", name)}
 	}
+	if err := r.choosing.refuse(); err != nil {
+		return desc, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	dims := append([]int(nil), desc.Dims...)

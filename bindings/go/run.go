@@ -45,6 +45,7 @@ type Run struct {
 	awaited    EventKind  // the end of the start or of the service that is in progress; 0: there is none
 	samples    int        // of the last step
 	sequences  int        // of the generator, whose last token has not been taken
+	choosing   *threadOfChoose
 	computes   bool
 	ops        []*op
 	shapes     shapes
@@ -107,7 +108,7 @@ func start(plan *Plan, mesh *Mesh, config RunConfig, flags C.uint32_t, awaited E
 }
 
 func newRun(mesh *Mesh, awaited EventKind) *Run {
-	run := &Run{runMemory: &runMemory{}, mesh: mesh, awaited: awaited, waiting: make(chan struct{}, 1)}
+	run := &Run{runMemory: &runMemory{}, mesh: mesh, awaited: awaited, choosing: &threadOfChoose{}, waiting: make(chan struct{}, 1)}
 	if mesh != nil {
 		run.runMemory.mesh = mesh.meshMemory
 	}
@@ -174,6 +175,9 @@ func (r *Run) Close() error {
 	if r == nil {
 		return nil
 	}
+	if err := r.choosing.refuse(); err != nil {
+		return err
+	}
 	r.mesh.settle()
 	r.ready.close()
 	_ = r.acquire(context.Background()) // the goroutine that waits has seen that the run is closed
@@ -188,6 +192,9 @@ func (r *Run) Close() error {
 
 // between makes a call that is possible between steps only. It waits for a step that Step has left.
 func (r *Run) between(function func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status) error {
+	if err := r.choosing.refuse(); err != nil {
+		return err
+	}
 	select {
 	case r.waiting <- struct{}{}:
 		err := r.settle(context.Background())
@@ -202,6 +209,9 @@ func (r *Run) between(function func(own *memory, run *C.weft_run, err *C.weft_er
 
 // call makes a call of the library with the run.
 func (r *Run) call(function func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status) error {
+	if err := r.choosing.refuse(); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.c == nil {

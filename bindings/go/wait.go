@@ -117,6 +117,9 @@ func (r *ready) interruptOn(ctx context.Context) (undo func()) {
 
 // acquire waits until no other goroutine takes events.
 func (r *Run) acquire(ctx context.Context) error {
+	if err := r.choosing.refuse(); err != nil {
+		return err
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
