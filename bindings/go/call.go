@@ -135,15 +135,23 @@ func (m *memory) signed(name string, n int) C.int32_t {
 	return C.int32_t(n)
 }
 
+// noCount means 0 in a field that setCountOrNone sets.
+const noCount = -1
+
 // setCount sets a field whose default is not 0.
 func (m *memory) setCount(field *C.uint32_t, name string, n int) {
-	switch n {
-	case 0:
-	case None:
-		*field = 0
-	default:
+	if n != 0 {
 		*field = m.unsigned(name, n)
 	}
+}
+
+// setCountOrNone is setCount for a field that can be 0.
+func (m *memory) setCountOrNone(field *C.uint32_t, name string, n int) {
+	if n == noCount {
+		*field = 0
+		return
+	}
+	m.setCount(field, name, n)
 }
 
 // count converts the size of a slice, or a place in a list. One that does not fit becomes the largest one, which is out of range.

@@ -87,7 +87,7 @@ func TestAChoiceHasTheLogitsFromWhichTheTokenIsChosen(t *testing.T) {
 		kept = append(kept, choice)
 		return nil
 	}
-	sequence, err := generator.Add([]int32{1, 2, 3}, weft.SequenceConfig{Temperature: weft.None, Limit: 4, First: 10, Choose: choose})
+	sequence, err := generator.Add([]int32{1, 2, 3}, weft.SequenceConfig{Temperature: weft.Float(0), Limit: 4, First: 10, Choose: choose})
 	try(t, err)
 	tokens, _ := polled(generator)
 	if len(tokens[sequence]) != 4 || len(seen) != 4 {

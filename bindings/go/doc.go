@@ -16,7 +16,8 @@ The names are those of the C interface without "weft_", so its man pages apply: 
 # Configurations
 
 The zero value of a configuration is the default, and so is a field that is 0, "" or nil. If the default of a number is not 0, [None]
-means 0: Optimizer{Clip: None} does not clip gradients.
+means 0: Optimizer{Clip: None} does not clip gradients. A temperature of 0 is common, so SequenceConfig.Temperature is a pointer, and nil is the
+default.
 
 # Errors
 

@@ -20,15 +20,15 @@ import (
 
 // SequenceConfig says how a sequence is continued. The filters apply after the temperature: TopK, then TopP, then MinP.
 type SequenceConfig struct {
-	Temperature       float64 // of the random choice; None: always the most likely token; default: 1
-	TopK              int     // choose among that many of the most likely tokens; 0: all
-	TopP              float64 // choose among the fewest most likely tokens that together have this probability; default: 1
-	MinP              float64 // choose among tokens of at least this part of the probability of the most likely one
-	RepetitionPenalty float64 // divides positive logits of tokens of the sequence, and multiplies others; default: 1
-	Seed, Number      uint64  // of random choices, with the index of the token
-	First             uint64  // index of the first token that is added
-	Limit             uint64  // tokens to add; 0: as many as the cache has positions for
-	Stops             []int32 // tokens that end the sequence
+	Temperature       *float64 // of the random choice, see Float; 0: always the most likely token; nil: 1
+	TopK              int      // choose among that many of the most likely tokens; 0: all
+	TopP              float64  // choose among the fewest most likely tokens that together have this probability; default: 1
+	MinP              float64  // choose among tokens of at least this part of the probability of the most likely one
+	RepetitionPenalty float64  // divides positive logits of tokens of the sequence, and multiplies others; default: 1
+	Seed, Number      uint64   // of random choices, with the index of the token
+	First             uint64   // index of the first token that is added
+	Limit             uint64   // tokens to add; 0: as many as the cache has positions for
+	Stops             []int32  // tokens that end the sequence
 	// Choose reads, and may change, the logits of each next token, before the penalty and the temperature. Poll calls it. Calls on the run and the
 	// generator return ESTATE there; those of other goroutines wait for the end of Choose, which must not wait for them. It must not call
 	// runtime.Goexit. An error or a panic of it ends the sequence with EUSER; errors.Is and errors.As find it, and a
@@ -38,7 +38,9 @@ type SequenceConfig struct {
 
 func (s *SequenceConfig) fill(c *C.weft_sequence_config, own *memory) {
 	C.weft_sequence_config_init(c, C.sizeof_weft_sequence_config)
-	setNumber(&c.temperature, s.Temperature)
+	if s.Temperature != nil {
+		c.temperature = C.double(*s.Temperature)
+	}
 	setNumber(&c.top_p, s.TopP)
 	setNumber(&c.min_p, s.MinP)
 	setNumber(&c.repetition_penalty, s.RepetitionPenalty)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,15 +98,20 @@ func TestASequenceConfigHasTheDefaultsOfTheLibrary(t *testing.T) {
 			out += fmt.Sprint(token.Token, " ")
 		}
 	}
-	if zero, one := made(weft.SequenceConfig{}), made(weft.SequenceConfig{Temperature: 1, TopP: 1, RepetitionPenalty: 1}); zero != one {
+	if zero, one := made(weft.SequenceConfig{}), made(weft.SequenceConfig{Temperature: weft.Float(1), TopP: 1, RepetitionPenalty: 1}); zero != one {
 		t.Error("the defaults:", zero, one)
 	}
-	likely, other := weft.SequenceConfig{Temperature: weft.None}, weft.SequenceConfig{Temperature: weft.None, Seed: 5}
+	likely, other := weft.SequenceConfig{Temperature: weft.Float(0)}, weft.SequenceConfig{Temperature: weft.Float(0), Seed: 5}
 	if a, b := made(likely), made(other); a != b || a == made(weft.SequenceConfig{}) {
 		t.Error("the most likely tokens:", a, b)
 	}
-	if _, err := generator.Add([]int32{1}, weft.SequenceConfig{RepetitionPenalty: weft.None}); !errors.Is(err, weft.EINVAL) {
-		t.Error("a penalty of 0:", err)
+	for what, config := range map[string]weft.SequenceConfig{
+		"temperature": {Temperature: weft.Float(-1)}, "top_p": {TopP: -1}, "min_p": {MinP: -1}, "repetition_penalty": {RepetitionPenalty: -1},
+		"repetition": {RepetitionPenalty: weft.None},
+	} {
+		if _, err := generator.Add([]int32{1}, config); !errors.Is(err, weft.EINVAL) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s that is out of range: %v", what, err)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ import (
 type OpReads int
 
 const (
-	ReadsNone   OpReads = None // only OpCall.GradOutput
+	ReadsNone   OpReads = noCount // only OpCall.GradOutput
 	ReadsInputs OpReads = C.WEFT_OP_READS_INPUTS
 	ReadsParams OpReads = C.WEFT_OP_READS_PARAMS
 	ReadsOutput OpReads = C.WEFT_OP_READS_OUTPUT
@@ -110,8 +110,8 @@ func (m *Model) AddOp(definition Op) {
 		C.weft_op_init(&c, C.sizeof_weft_op)
 		c.name = own.text(definition.Name)
 		own.setCount(&c.version, "version", definition.Version)
-		own.setCount(&c.backward_reads, "backward_reads", int(definition.BackwardReads))
-		own.setCount(&c.backward_params_reads, "backward_params_reads", int(definition.BackwardParamsReads))
+		own.setCountOrNone(&c.backward_reads, "backward_reads", int(definition.BackwardReads))
+		own.setCountOrNone(&c.backward_params_reads, "backward_params_reads", int(definition.BackwardParamsReads))
 		if definition.Shape != nil && definition.Forward != nil {
 			C.weft_go_callbacks(&c, C.int(flag(definition.Backward != nil)), C.int(flag(definition.BackwardParams != nil)))
 		}

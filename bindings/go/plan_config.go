@@ -85,7 +85,7 @@ const (
 )
 
 // AutoWarmUp selects the warm-up with the shortest predicted step.
-const AutoWarmUp = None
+const AutoWarmUp = noCount
 
 // Axis is an axis of the mesh of ranks: "data" (replicas), "stage" (the ranks of a pipeline), "tensor" (ranks that share a stage), an axis
 // of the model in place of "tensor", or only "auto".
@@ -186,7 +186,7 @@ func (p *PlanConfig) fillSizes(c *C.weft_plan_config, own *memory) {
 	own.setCount(&c.short_size, "short_size", p.ShortSize)
 	own.setCount(&c.chunks, "chunks", p.Chunks)
 	own.setCount(&c.group, "group", p.Group)
-	own.setCount(&c.warm_up, "warm_up", p.WarmUp)
+	own.setCountOrNone(&c.warm_up, "warm_up", p.WarmUp)
 	own.setCount(&c.segment, "segment", p.Segment)
 	own.setCount(&c.gradient_groups, "gradient_groups", p.GradientGroups)
 	own.setCount(&c.tensor, "tensor", p.Tensor)

@@ -57,10 +57,10 @@ func groupOf(c C.weft_parameter_group) ParameterGroup {
 	}
 }
 
-// fromCount is the inverse of setCount.
+// fromCount is the inverse of setCountOrNone.
 func fromCount(n, byDefault C.uint32_t) int {
 	if n == 0 && byDefault != 0 {
-		return None
+		return noCount
 	}
 	return int(n)
 }

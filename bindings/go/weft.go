@@ -6,10 +6,16 @@ package weft
 */
 import "C"
 
-import "unsafe"
+import (
+	"math"
+	"unsafe"
+)
 
-// None means 0 in a number of a configuration whose default is not 0.
-const None = -1
+// None means 0 in a float64 of a configuration whose default is not 0. It is the smallest positive number, which no computation has as its result.
+const None = math.SmallestNonzeroFloat64
+
+// Float returns a pointer to x, for a field whose default is nil.
+func Float(x float64) *float64 { return &x }
 
 // Version returns the version of the library at run time, as "0.2.0".
 func Version() string { return C.GoString(C.weft_version()) }

@@ -225,8 +225,30 @@ func TestZeroValuesAreDefaults(t *testing.T) {
 	if rate := plan.Rate(0); rate != 1e-3 {
 		t.Error("rate", rate)
 	}
-	if _, err := weft.NewPlan(model, weft.PlanConfig{Ranks: -2}); !errors.Is(err, weft.EINVAL) || !strings.Contains(err.Error(), "ranks") {
-		t.Error("a negative number of ranks:", err)
+}
+
+func TestNegativeNumbersAreRefused(t *testing.T) {
+	model, _ := sine(t)
+	group := func(g weft.ParameterGroup) []weft.ParameterGroup {
+		g.Pattern = "*"
+		return []weft.ParameterGroup{g}
+	}
+	for what, config := range map[string]weft.PlanConfig{
+		"ranks": {Ranks: -1}, "micro_batches": {MicroBatches: -1}, "warm_up": {WarmUp: -2},
+		"rate": {Optimizer: weft.Optimizer{Rate: -1}}, "momentum": {Optimizer: weft.Optimizer{Rule: weft.SGD, Momentum: -1}},
+		"beta1": {Optimizer: weft.Optimizer{Beta1: -1}}, "beta2": {Optimizer: weft.Optimizer{Beta2: -1}},
+		"eps": {Optimizer: weft.Optimizer{Eps: -1}}, "weight_decay": {Optimizer: weft.Optimizer{WeightDecay: -1}},
+		"clip": {Optimizer: weft.Optimizer{Clip: -1}}, "min_rate": {Optimizer: weft.Optimizer{Curve: weft.Cosine, Total: 9, MinRate: -1}},
+		"rate_factor": {Groups: group(weft.ParameterGroup{RateFactor: -1})}, "decay_factor": {Groups: group(weft.ParameterGroup{WeightDecayFactor: -1})},
+	} {
+		if _, err := weft.NewPlan(model, config); !errors.Is(err, weft.EINVAL) || !strings.Contains(err.Error(), what) {
+			t.Errorf("a negative %s: %v", what, err)
+		}
+	}
+	plan, err := weft.NewPlan(model, weft.PlanConfig{})
+	try(t, err)
+	if _, err := weft.Start(background, plan, nil, weft.RunConfig{Threads: -1}); !errors.Is(err, weft.EINVAL) {
+		t.Error("a negative number of threads:", err)
 	}
 }
 

@@ -155,7 +155,7 @@ func answer(run *weft.Run, tokenizer *weft.Tokenizer, prompt string) error {
 		return err
 	}
 	defer generator.Close()
-	if _, err := generator.Add(ids, weft.SequenceConfig{Temperature: weft.None, Limit: generated}); err != nil {
+	if _, err := generator.Add(ids, weft.SequenceConfig{Temperature: weft.Float(0), Limit: generated}); err != nil {
 		return err
 	}
 	var made []int32
