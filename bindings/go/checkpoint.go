@@ -20,7 +20,7 @@ type SaveConfig struct {
 }
 
 // Save writes parameters, optimizer state, seed, settings and the number of steps as a checkpoint in a directory, and waits for its end. The
-// checkpoint appears complete or not at all. A failure does not affect the run or earlier checkpoints. Only between steps.
+// checkpoint appears complete or not at all. A failure does not affect the run or earlier checkpoints. Only between steps, see Step.
 func (r *Run) Save(ctx context.Context, directory string, config SaveConfig) error {
 	if err := r.acquire(ctx); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (r *Run) submitSave(directory string, config SaveConfig, tag uint64) error 
 	})
 }
 
-// Export writes all parameters as one safetensors file. Only between steps.
+// Export writes all parameters as one safetensors file. Only between steps, see Step.
 func (r *Run) Export(path string) error {
 	return r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
 		return C.weft_run_export(run, own.text(path), err)
@@ -83,7 +83,7 @@ func (r *Run) Export(path string) error {
 }
 
 // Load loads parameters, optimizer state and the number of steps by name. The run then continues bit for bit with any number of ranks, if its
-// plan has the seed, optimizer, micro-batches, gradient groups and tensor pieces of the run that was saved. Only between steps.
+// plan has the seed, optimizer, micro-batches, gradient groups and tensor pieces of the run that was saved. Only between steps, see Step.
 func (r *Run) Load(checkpoint *Checkpoint) error { return r.load(checkpoint, C.WEFT_LOAD_ALL) }
 
 // LoadWeights loads only the parameters.
@@ -105,8 +105,8 @@ func (r *Run) load(checkpoint *Checkpoint, what C.weft_load) error {
 	})
 }
 
-// Digest returns 32 hex digits, a hash over all parameters: runs with the same parameters have the same digest. It is not a cryptographic hash. Only
-// between steps.
+// Digest returns 32 hex digits, a hash over all parameters: runs with the same parameters have the same digest. It is not a cryptographic hash.
+// Only between steps, see Step.
 func (r *Run) Digest() (string, error) {
 	var digest [33]C.char
 	err := r.between(func(_ *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
@@ -124,7 +124,7 @@ func (r *Run) OptimizerDigest() (string, error) {
 	return C.GoString(&digest[0]), err
 }
 
-// Resident returns the bytes of the tensors of a rank that are in memory; compare Plan.Bytes. Only between steps.
+// Resident returns the bytes of the tensors of a rank that are in memory; compare Plan.Bytes. Only between steps, see Step.
 func (r *Run) Resident(rank int) (int64, error) {
 	var bytes C.int64_t
 	err := r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
@@ -133,21 +133,21 @@ func (r *Run) Resident(rank int) (int64, error) {
 	return int64(bytes), err
 }
 
-// Trace makes every rank record the times of its next jobs; 0: stop. Only between steps.
+// Trace makes every rank record the times of its next jobs; 0: stop. Only between steps, see Step.
 func (r *Run) Trace(jobs int) error {
 	return r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
 		return C.weft_run_trace(run, own.unsigned("jobs", jobs), err)
 	})
 }
 
-// SaveTrace writes the records as a Chrome trace (JSON, for Perfetto). Only between steps.
+// SaveTrace writes the records as a Chrome trace (JSON, for Perfetto). Only between steps, see Step.
 func (r *Run) SaveTrace(path string) error {
 	return r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
 		return C.weft_run_save_trace(run, own.text(path), err)
 	})
 }
 
-// Profile returns a profile with the times that the run has recorded since Trace, in at least five training steps. Only between steps.
+// Profile returns a profile with the times that the run has recorded since Trace, in at least five training steps. Only between steps, see Step.
 func (r *Run) Profile(profile *Profile) (*Profile, error) {
 	out := &Profile{}
 	err := r.between(func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status {

@@ -35,6 +35,7 @@ are also freed when the garbage collector finds them unreachable.
 # Goroutines
 
 Methods may be called from several goroutines. Those of [Model] take turns, so that several goroutines that add nodes make a model whose
-order is that of their calls. A call that waits for a run does not block a thread of the operating system.
+order is that of their calls. A call that waits for a run does not block a thread of the operating system. In a run with Threads 0, it computes
+instead, and returns after the current job if its context ends: services use 1 thread or more.
 */
 package weft

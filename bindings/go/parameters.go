@@ -32,7 +32,7 @@ const (
 )
 
 // Read returns a tensor of a parameter. Gradient also reads the gradient of an input of Model.InputWithGrad, for the samples of the last step.
-// Only between steps.
+// Only between steps, see Step.
 func (r *Run) Read(name string, part Part) ([]float32, error) {
 	desc, err := r.desc(name)
 	if err != nil {
@@ -47,7 +47,7 @@ func (r *Run) ReadTo(name string, part Part, values []float32) error {
 	return r.access(name, part, values, 0)
 }
 
-// Write copies values into a tensor of a parameter, except Gradient, which can only be read. Only between steps.
+// Write copies values into a tensor of a parameter, except Gradient, which can only be read. Only between steps, see Step.
 func (r *Run) Write(name string, part Part, values []float32) error {
 	return r.access(name, part, values, 1)
 }

@@ -25,8 +25,8 @@ const (
 
 // RunConfig configures a run.
 type RunConfig struct {
-	// Threads is the number of compute threads per rank. Without a mesh, 0 means that the goroutines which wait for the run compute; with a
-	// mesh, 0 counts as 1.
+	// Threads is the number of compute threads per rank. Without a mesh, 0 means that the goroutines which wait for the run compute, and see the end
+	// of their contexts only between jobs; services use 1 or more. With a mesh, 0 counts as 1.
 	Threads int
 	// Log gets the log lines of the run, from one goroutine at a time. It must return soon and must not use the run.
 	Log      func(level LogLevel, text string)
@@ -269,8 +269,9 @@ func (r *Run) submit(mode Mode, tag uint64, inputs []*Tensor) error {
 }
 
 // Step makes one step and returns its loss. If ctx ends, Step returns its error, but the step continues and still reads the inputs. Do not
-// change them before Poll, which waits for the step, has returned an event whose Kind is 0. The next step, and calls between steps, wait for it
-// as well. Not possible while steps of Submit are not finished.
+// change them before Poll, which waits for the step, has returned an event whose Kind is 0. The next step waits for it as well.
+// Calls that are possible only between steps, as Digest, Read, Write and Load, wait for the rest of the step without a context. Step is not
+// possible while steps of Submit are not finished.
 func (r *Run) Step(ctx context.Context, mode Mode, inputs ...*Tensor) (float64, error) {
 	done, err := r.step(ctx, mode, inputs, func(*Event) {})
 	return done.Loss, err
