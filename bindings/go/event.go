@@ -88,6 +88,10 @@ func (r *Run) fromEvent(c *C.weft_event) Event {
 	case r.awaited, FailedEvent:
 		r.awaited = 0
 	}
+	switch event.Kind {
+	case ErrorEvent, FailedEvent, EndedEvent:
+		r.over = true
+	}
 	return event
 }
 
@@ -101,7 +105,7 @@ func (e *Event) copyOutputs() {
 // Poll waits for the next event of the run, of a step of Submit, or of a save of SubmitSave. If there is none, and no start, step or save is in
 // progress, it returns at once an event whose Kind is 0. A service is in progress until EndedEvent or FailedEvent. The outputs of an event are
 // copies in memory of Go. If ctx ends, Poll returns its error. A step or save whose call has left it because its context ended is in progress
-// until its end, and has no event.
+// until its end, and has no event, except a FailedEvent if the run has failed.
 func (r *Run) Poll(ctx context.Context) (Event, error) {
 	if err := r.acquire(ctx); err != nil {
 		return Event{}, err
@@ -112,32 +116,50 @@ func (r *Run) Poll(ctx context.Context) (Event, error) {
 	return event, err
 }
 
-// Events returns a channel of the events of the run, until ctx ends or the run is closed; it is then closed. The outputs of an event are
-// copies. Until then Step, Forward and Poll wait, because they take events as well; Submit does not.
+// Events returns a channel of the events of the run. It is closed after the last event, and when ctx ends or the run is closed. The last event is
+// EndedEvent, FailedEvent, or the last ErrorEvent or SavedEvent of a run that has failed; if the events cannot be taken, it is a FailedEvent with
+// the reason. The outputs of an event are copies. While the channel is open, Step, Forward and Poll wait, because they take events as well, and
+// another channel of Events gets the events after it; Submit does not wait.
 func (r *Run) Events(ctx context.Context) <-chan Event {
 	events := make(chan Event)
-	if err := r.acquire(ctx); err != nil {
-		close(events)
-		return events
-	}
+	acquired := r.tryAcquire(ctx)
 	go func() {
 		defer close(events)
+		if !acquired && r.acquire(ctx) != nil {
+			return
+		}
 		defer r.release()
-		for {
-			event, err := r.take(ctx, false)
-			if err != nil {
-				return
-			}
-			event.copyOutputs()
-			select {
-			case events <- event:
-			case <-ctx.Done():
-				r.kept = append([]Event{event}, r.kept...)
-				return
-			case <-r.ready.closed:
-				return
-			}
+		for r.hasEvents() && r.send(ctx, events) {
 		}
 	}()
 	return events
+}
+
+// hasEvents reports whether the run has not failed or ended, or has events all the same.
+func (r *Run) hasEvents() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.over || r.unfinished > 0 || len(r.kept) > 0
+}
+
+// send sends the next event, and reports whether others may follow.
+func (r *Run) send(ctx context.Context, events chan<- Event) bool {
+	event, err := r.take(ctx, false)
+	if err != nil {
+		if ctx.Err() != nil || r.ready.isClosed() {
+			return false
+		}
+		event = Event{Kind: FailedEvent, Err: err, Rank: -1}
+	}
+	event.copyOutputs()
+	select {
+	case events <- event:
+		return err == nil
+	case <-ctx.Done():
+		if err == nil {
+			r.kept = append([]Event{event}, r.kept...)
+		}
+	case <-r.ready.closed:
+	}
+	return false
 }

@@ -42,6 +42,7 @@ type Run struct {
 	mu         sync.Mutex // guards runMemory, and what it points to
 	unfinished int        // steps and saves without their final event
 	left       bool       // one of these is of a call that has left it
+	over       bool       // it has failed, or the service has ended
 	awaited    EventKind  // the end of the start or of the service that is in progress; 0: there is none
 	samples    int        // of the last step
 	sequences  int        // of the generator, whose last token has not been taken

@@ -131,6 +131,19 @@ func (r *Run) acquire(ctx context.Context) error {
 	}
 }
 
+// tryAcquire is acquire that does not wait.
+func (r *Run) tryAcquire(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	select {
+	case r.waiting <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
 func (r *Run) release() { <-r.waiting }
 
 // await calls poll until it is done or fails, ctx ends or the run is closed. poll computes for a moment in a run without threads, and else
@@ -170,7 +183,7 @@ func (r *Run) next(ctx context.Context, polls bool) (event Event, err error) {
 	return event, err
 }
 
-// take is next without the events of a step or save that a call has left.
+// take is next without the events of a step or save that a call has left. The failure of the run in such a step is one of no step.
 func (r *Run) take(ctx context.Context, polls bool) (Event, error) {
 	for {
 		if len(r.kept) > 0 {
@@ -181,6 +194,10 @@ func (r *Run) take(ctx context.Context, polls bool) (Event, error) {
 		event, err := r.next(ctx, polls)
 		if err != nil || !event.own {
 			return event, err
+		}
+		if event.Kind == ErrorEvent {
+			event.Kind, event.Tag = FailedEvent, 0
+			return event, nil
 		}
 	}
 }
