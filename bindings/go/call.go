@@ -66,6 +66,9 @@ func borrow[P comparable](own *memory, lock sync.Locker, object *P, name string)
 	return *object
 }
 
+// errNil refuses an object that is required.
+func errNil(name string) error { return &Error{Status: EINVAL, Text: "the " + name + " is nil"} }
+
 func (m *memory) bytes(size uintptr) unsafe.Pointer {
 	block := C.calloc(1, C.size_t(size)) // cgo ends the program if this fails, as Go does
 	m.blocks = append(m.blocks, block)

@@ -181,6 +181,9 @@ func OpenCheckpoint(path string) (*Checkpoint, error) {
 }
 
 func (k *Checkpoint) borrow(own *memory) *C.weft_checkpoint {
+	if k == nil {
+		own.refuse(errNil("checkpoint"))
+	}
 	return borrow(own, &k.mu, &k.c, "checkpoint")
 }
 

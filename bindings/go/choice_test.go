@@ -156,11 +156,11 @@ func TestChooseCannotUseItsRunAndGenerator(t *testing.T) {
 		_, reads := run.Digest()
 		_, steps := run.Forward(background)
 		_, takes := run.Poll(background)
-		found = []error{adds, generator.Remove(choice.Sequence), polls, reads, steps, takes, run.Close()}
+		found = []error{adds, generator.Remove(choice.Sequence), polls, reads, steps, takes, generator.Close(), run.Close()}
 		return nil
 	}})
 	try(t, err)
-	if tokens, failed := polled(generator); len(tokens[sequence]) != 1 || len(failed) != 0 || len(found) != 7 {
+	if tokens, failed := polled(generator); len(tokens[sequence]) != 1 || len(failed) != 0 || len(found) != 8 {
 		t.Error(tokens, failed, found)
 	}
 	for _, err := range found {

@@ -3,6 +3,7 @@ package weft_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"weft"
@@ -110,5 +111,36 @@ func TestAnotherChannelGetsTheEventsAfterTheFirst(t *testing.T) {
 	try(t, run.Close())
 	if kinds, _ := received(second); len(kinds) != 0 {
 		t.Error("events of a closed run:", kinds)
+	}
+}
+
+func TestARequiredObjectIsNotNil(t *testing.T) {
+	model, _ := sine(t)
+	run := start(t, model, small, 1)
+	check := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, weft.EINVAL) {
+			t.Errorf("a %s that is nil: %v", what, err)
+		}
+	}
+	_, err := weft.NewPlan(nil, small)
+	check("model", err)
+	_, err = weft.Compare(nil, small)
+	check("model", err)
+	_, err = weft.NewProfile(nil, weft.ProfileConfig{})
+	check("model", err)
+	_, err = weft.Start(background, nil, nil, weft.RunConfig{})
+	check("plan", err)
+	check("checkpoint", run.Load(nil))
+	_, err = run.Profile(nil)
+	check("profile", err)
+}
+
+func TestARankIsPositive(t *testing.T) {
+	for _, rank := range []int{-1, -2} {
+		_, err := weft.Join(weft.MeshConfig{Endpoint: "ipc:///no/rank/0", Rank: rank})
+		if !errors.Is(err, weft.EINVAL) || !strings.Contains(err.Error(), "rank is -") {
+			t.Error("rank", rank, "is accepted:", err)
+		}
 	}
 }

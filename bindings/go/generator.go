@@ -82,7 +82,7 @@ type Generator struct {
 // NewGenerator creates a generator of a run whose model is of NewDecoder. The run is idle.
 func NewGenerator(run *Run) (*Generator, error) {
 	if run == nil {
-		return nil, &Error{Status: EINVAL, Text: "the run is nil"}
+		return nil, errNil("run")
 	}
 	g := &Generator{run: run}
 	err := run.between(func(_ *memory, c *C.weft_run, err *C.weft_error) C.weft_status {
@@ -100,9 +100,12 @@ func NewGenerator(run *Run) (*Generator, error) {
 }
 
 // Close ends the generator, after a step in progress.
-func (g *Generator) Close() {
+func (g *Generator) Close() error {
 	if g == nil {
-		return
+		return nil
+	}
+	if err := g.run.choosing.refuse(); err != nil {
+		return err
 	}
 	g.end()
 	g.run.mu.Lock()
@@ -112,6 +115,7 @@ func (g *Generator) Close() {
 		g.run.sequences = 0
 	}
 	g.c = nil
+	return nil
 }
 
 // freeGenerator frees the generator of the run, if there is one.

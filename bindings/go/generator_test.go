@@ -162,13 +162,13 @@ func TestCloseEndsAGenerator(t *testing.T) {
 	}
 	for _, threads := range []int{0, 1} {
 		run := decoder(t, threads)
-		for _, closeIt := range []func(*weft.Generator){(*weft.Generator).Close, func(*weft.Generator) { run.Close() }} {
+		for _, closeIt := range []func(*weft.Generator) error{(*weft.Generator).Close, func(*weft.Generator) error { return run.Close() }} {
 			generator, err := weft.NewGenerator(run)
 			try(t, err)
 			polled, ended := make(chan bool), make(chan error, 1)
 			go func() { ended <- generate(generator, polled) }()
 			<-polled
-			closeIt(generator)
+			try(t, closeIt(generator))
 			if err := <-ended; !errors.Is(err, weft.ESTATE) {
 				t.Error("a poll of a closed generator:", err)
 			}

@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -41,7 +42,8 @@ func (m *MeshConfig) fill(c *C.weft_mesh_config, own *memory) {
 	setText(&c.key, own.secret("the secret key", m.Key))
 	setText(&c.allow, own.str(m.Allow))
 	if m.Rank != AnyRank {
-		c.rank = own.signed("rank", m.Rank)
+		own.checkRange("rank", int64(m.Rank), 1, math.MaxInt32)
+		c.rank = C.int32_t(m.Rank)
 	}
 	if m.JoinTimeout != 0 {
 		c.join_timeout_ns = C.int64_t(m.JoinTimeout)

@@ -121,6 +121,9 @@ func (m *memory) checkModel(what string, found, expected *Model) {
 
 // call makes a call with the model that does not add to it.
 func (m *Model) call(function func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status) error {
+	if m == nil {
+		return errNil("model")
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.made(function)
@@ -135,6 +138,9 @@ func (m *Model) made(function func(own *memory, model *C.weft_model, err *C.weft
 
 // borrow returns the model for a call of another object.
 func (m *Model) borrow(own *memory) *C.weft_model {
+	if m == nil {
+		own.refuse(errNil("model"))
+	}
 	model := borrow(own, &m.mu, &m.c, "model")
 	if m.err != nil {
 		own.refuse(m.err)

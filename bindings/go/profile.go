@@ -60,6 +60,9 @@ func LoadProfile(path string) (*Profile, error) {
 }
 
 func (p *Profile) borrow(own *memory) *C.weft_profile {
+	if p == nil {
+		own.refuse(errNil("profile"))
+	}
 	return borrow(own, p.mu.RLocker(), &p.c, "profile")
 }
 

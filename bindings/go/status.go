@@ -6,6 +6,7 @@ package weft
 import "C"
 
 import (
+	"os"
 	"unsafe"
 )
 
@@ -17,7 +18,7 @@ const (
 	ENOMEM    Status = C.WEFT_ENOMEM    // memory cannot be allocated
 	ESTATE    Status = C.WEFT_ESTATE    // the call is valid, but not at this time
 	EAGAIN    Status = C.WEFT_EAGAIN    // a bounded queue is full
-	ECANCELED Status = C.WEFT_ECANCELED // Mesh.Cancel ended the call or the run
+	ECANCELED Status = C.WEFT_ECANCELED // Mesh.Cancel, Close of a run, or a rank that left has ended the call or the run
 	ETIMEDOUT Status = C.WEFT_ETIMEDOUT // a deadline has passed
 	EPEER     Status = C.WEFT_EPEER     // another rank is lost, or was refused
 	EPROTO    Status = C.WEFT_EPROTO    // a peer violated the protocol
@@ -26,7 +27,7 @@ const (
 	EUSER     Status = C.WEFT_EUSER     // an op of the program, or Choose of a sequence, returned an error
 	EINTERNAL Status = C.WEFT_EINTERNAL // an error in weft; please report it
 	EIO       Status = C.WEFT_EIO       // input or output failed
-	EDATA     Status = C.WEFT_EDATA     // the content of a file is wrong
+	EDATA     Status = C.WEFT_EDATA     // the content of a file, text or tensor is wrong
 )
 
 // Error returns the text of the status.
@@ -52,8 +53,11 @@ func (e *Error) Error() string {
 	return "weft: " + text
 }
 
-// Is reports whether target is the status of the error.
+// Is reports whether target is the status of the error. ENOENT is also [os.ErrNotExist].
 func (e *Error) Is(target error) bool {
+	if target == os.ErrNotExist {
+		return e.Status == ENOENT
+	}
 	status, ok := target.(Status)
 	return ok && status == e.Status
 }

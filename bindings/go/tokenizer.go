@@ -204,24 +204,26 @@ func (s *TextStream) Close() error {
 
 // Add returns what the id adds to the text. A character whose bytes are not complete is held back.
 func (s *TextStream) Add(id int32) (string, error) {
-	var text *C.char
-	var size C.size_t
-	err := newError()
-	status := C.weft_text_stream_add(s.c, C.int32_t(id), &text, &size, err)
-	return s.part(status, text, size, err)
+	return s.part(func(text **C.char, size *C.size_t, err *C.weft_error) C.weft_status {
+		return C.weft_text_stream_add(s.c, C.int32_t(id), text, size, err)
+	})
 }
 
 // Finish returns the rest of the text, and starts another one.
 func (s *TextStream) Finish() (string, error) {
+	return s.part(func(text **C.char, size *C.size_t, err *C.weft_error) C.weft_status {
+		return C.weft_text_stream_finish(s.c, text, size, err)
+	})
+}
+
+func (s *TextStream) part(function func(text **C.char, size *C.size_t, err *C.weft_error) C.weft_status) (string, error) {
+	if s.c == nil {
+		return "", &Error{Status: ESTATE, Text: "the text stream is closed"}
+	}
 	var text *C.char
 	var size C.size_t
 	err := newError()
-	status := C.weft_text_stream_finish(s.c, &text, &size, err)
-	return s.part(status, text, size, err)
-}
-
-func (s *TextStream) part(status C.weft_status, text *C.char, size C.size_t, err *C.weft_error) (string, error) {
-	if err := failed(status, err); err != nil {
+	if err := failed(function(&text, &size, err), err); err != nil {
 		return "", err
 	}
 	part := string(C.GoBytes(unsafe.Pointer(text), C.int(size)))

@@ -35,6 +35,14 @@ func TestATokenizerTurnsTextIntoIdsAndBack(t *testing.T) {
 	if decoded != text || streamed+rest != text {
 		t.Errorf("decoded %q, streamed %q", decoded, streamed+rest)
 	}
+	try(t, stream.Close())
+	_, added := stream.Add(ids[0])
+	_, finished := stream.Finish()
+	for _, err := range []error{added, finished} {
+		if !errors.Is(err, weft.ESTATE) || !strings.Contains(err.Error(), "the text stream is closed") {
+			t.Error("a closed stream:", err)
+		}
+	}
 	begin, ok := tokenizer.ID("<s>")
 	ids, err = tokenizer.Encode("a", weft.AddSpecials)
 	try(t, err)

@@ -203,6 +203,9 @@ func TestFailuresAreErrorsWithStatusAndText(t *testing.T) {
 	if _, found := run.Step(background, weft.Train, batch[0]); !errors.As(found, &err) || err.Status != weft.EINVAL {
 		t.Error("an input too few:", found)
 	}
+	if _, found := weft.OpenCheckpoint(filepath.Join(t.TempDir(), "none")); !errors.Is(found, os.ErrNotExist) {
+		t.Error("a file that does not exist:", found)
+	}
 	if _, found := run.Read("nothing", weft.Values); !errors.Is(found, weft.ENOENT) || errors.Is(found, weft.EINVAL) {
 		t.Error("an unknown parameter:", found)
 	}
