@@ -23,7 +23,7 @@ pub enum Status {
     State,
     /// A bounded queue is full.
     Again,
-    /// The mesh was cancelled.
+    /// [`Canceller`](crate::Canceller), dropping a run, or a rank that left has ended the call or the run.
     Canceled,
     /// A deadline has passed.
     TimedOut,
@@ -41,7 +41,7 @@ pub enum Status {
     Internal,
     /// Input or output failed.
     Io,
-    /// The content of a file is wrong.
+    /// The content of a file, text or tensor is wrong.
     Data,
     /// A failure that this version of the crate does not know.
     Other(i32),
@@ -203,4 +203,9 @@ pub(crate) fn nanoseconds(time: Duration) -> i64 {
 
 pub(crate) fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::new(Status::Invalid, format!("the text {text:?} contains a NUL")))
+}
+
+/// The same for a text that no failure contains.
+pub(crate) fn secret(name: &str, text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::new(Status::Invalid, format!("{name} contains a NUL")))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weft_sys as sys;
 
-use crate::error::{attempt, c_string, initialized, nanoseconds, number, pointer_of, text_of, Error, Result, Status};
+use crate::error::{attempt, c_string, initialized, nanoseconds, number, pointer_of, secret, text_of, Error, Result, Status};
 use crate::plan::Plan;
 use crate::run_builder::ServiceBuilder;
 use crate::spawn::Processes;
@@ -204,7 +204,7 @@ pub struct MeshBuilder {
 impl MeshBuilder {
     /// listen: "ipc://", "ipc://PATH" or "tcp://ADDR:PORT". join: the result of [`Mesh::join_endpoint`] of rank 0. Default: "ipc://".
     pub fn endpoint(mut self, endpoint: &str) -> Self {
-        self.endpoint = c_string(endpoint).map(Some);
+        self.endpoint = secret("the endpoint", endpoint).map(Some);
         self
     }
 
@@ -233,8 +233,8 @@ impl MeshBuilder {
     }
 
     /// tcp: the secret key of this process. Default: a new key.
-    pub fn key(mut self, secret: &str) -> Self {
-        self.key = c_string(secret).map(Some);
+    pub fn key(mut self, key: &str) -> Self {
+        self.key = secret("the secret key", key).map(Some);
         self
     }
 
@@ -301,6 +301,6 @@ pub fn new_key() -> Result<String> {
 
 /// The public key of a secret key.
 pub fn public_key(secret: &str) -> Result<String> {
-    let secret = c_string(secret)?;
+    let secret = crate::error::secret("the secret key", secret)?;
     key(|text, err| unsafe { sys::weft_key_public(secret.as_ptr(), text, err) })
 }

@@ -139,6 +139,21 @@ fn a_lost_rank_is_named() -> weft::Result<()> {
 }
 
 #[test]
+fn no_failure_contains_a_secret() -> weft::Result<()> {
+    let secret = format!("{}\0", weft::new_key()?);
+    let endpoint = format!("tcp://127.0.0.1:1?secret={secret}");
+    for (name, error) in [
+        ("the secret key", Mesh::builder().key(&secret).listen().map(drop).unwrap_err()),
+        ("the secret key", public_key(&secret).unwrap_err()),
+        ("the endpoint", Mesh::builder().endpoint(&endpoint).join().map(drop).unwrap_err()),
+    ] {
+        assert_eq!(error.text(), format!("{name} contains a NUL"));
+        assert_eq!(error.status(), Status::Invalid);
+    }
+    Ok(())
+}
+
+#[test]
 fn keys_are_made_in_pairs() -> weft::Result<()> {
     let secret = weft::new_key()?;
     assert_eq!((secret.len(), public_key(&secret)?.len()), (64, 64));
