@@ -141,7 +141,9 @@ pub(crate) type Watch = AsyncFd<RawFd>;
 fn watch(run: &mut Run) -> Result<&Watch> {
     if run.watch.is_none() {
         let fd = run.fd().ok_or_else(|| Error::new(Status::NoMemory, "the process had no descriptor left for events"))?;
-        run.watch = Some(AsyncFd::with_interest(fd.as_raw_fd(), Interest::READABLE).map_err(not_watched)?);
+        #[allow(deprecated)] // an unsafe function replaces it in newer tokio: the descriptor is open until the watch is dropped
+        let watch = AsyncFd::with_interest(fd.as_raw_fd(), Interest::READABLE);
+        run.watch = Some(watch.map_err(not_watched)?);
     }
     Ok(run.watch.as_ref().expect("it was made"))
 }
