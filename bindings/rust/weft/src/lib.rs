@@ -54,6 +54,10 @@ pub use tensor::{Desc, Dtype, Element, Tensor};
 pub use tokenizer::{Chat, Specials, TextStream, Tokenizer};
 pub use view::{View, ViewMut};
 
+/// The version of `ndarray` whose arrays this crate takes and returns.
+#[cfg(feature = "ndarray")]
+pub use ndarray;
+
 /// The version of the library at run time.
 pub fn version() -> String {
     unsafe { error::text_of(weft_sys::weft_version()) }

@@ -84,7 +84,7 @@ fn a_tensor_cannot_be_changed_while_a_step_uses_it() -> weft::Result<()> {
 #[cfg(feature = "ndarray")]
 #[test]
 fn arrays_become_tensors_and_views_without_copies() -> weft::Result<()> {
-    use ndarray::{array, Array2};
+    use weft::ndarray::{array, Array2}; // the version of the crate
 
     let rows = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
     let address = rows.as_ptr();
