@@ -60,7 +60,9 @@ func TestTheWholeInterfaceIsBound(t *testing.T) {
 	for _, word := range regexp.MustCompile(`\w+`).FindAllString(source.String(), -1) {
 		used[word] = true
 	}
+	missing := make(map[string]bool)
 	check := func(name, what string) {
+		missing[name] = !used[name]
 		if _, is := notBound[name]; !used[name] && !is {
 			t.Errorf("%s %s is not bound", what, name)
 		}
@@ -77,6 +79,11 @@ func TestTheWholeInterfaceIsBound(t *testing.T) {
 	for _, s := range all.Structs {
 		for _, field := range s.Fields {
 			check(field.Name, "field of "+s.Name)
+		}
+	}
+	for name := range notBound {
+		if !missing[name] {
+			t.Errorf("notBound has %s, which is bound or no part of the interface", name)
 		}
 	}
 }

@@ -121,8 +121,11 @@ def bound():
     parts = {item["name"]: item["name"] for item in named}
     parts |= {f"{struct['name']}.{field['name']}": field["name"] for struct in api["structs"] for field in struct["fields"]}
     missing = [part for part, word in parts.items() if word not in words and part not in NOT_BOUND and not word.startswith("reserved")]
-    print("\n".join(f"{part} is not used in bindings/rust/weft/src" for part in missing) or f"{len(parts)} parts of the API are used")
-    return 1 if missing else 0
+    stale = sorted(part for part in NOT_BOUND if part not in parts or parts[part] in words)
+    faults = [f"{part} is not used in bindings/rust/weft/src" for part in missing]
+    faults += [f"NOT_BOUND has {part}, which is used or no part of the API" for part in stale]
+    print("\n".join(faults) or f"{len(parts)} parts of the API are used")
+    return 1 if faults else 0
 
 
 def main():
