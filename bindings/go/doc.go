@@ -30,7 +30,7 @@ Every error of the library is an [*Error]. errors.Is compares its status, and th
 
 Close frees an object. It may be called several times, on nil, and from any goroutine. Methods of a closed object return an error, and
 so does a call whose configuration has one. A [Tensor] requires Close, because a slice of its memory may outlive it. All other objects
-are also freed when the garbage collector finds them unreachable.
+are also freed when the garbage collector finds them unreachable, but a mesh of [Spawn] not before its processes have ended.
 
 # Goroutines
 
