@@ -423,6 +423,7 @@ typedef struct weft_adapter_config {
   const char *const *targets; /**< names of linear nodes, or what follows a dot in them; or only "all-linear", each linear node that computes no
                                    output. Default: NULL, those of q_proj, v_proj, c_attn, query_key_value and qkv_proj that there are. */
   uint32_t n_targets, reserved;
+  double dropout;             /**< probability with which training drops an element of x for A, from 0, below 1. Default: 0. */
 } weft_adapter_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_adapter_config_init(weft_adapter_config *config, size_t size);
@@ -432,7 +433,7 @@ WEFT_API void weft_adapter_config_init(weft_adapter_config *config, size_t size)
  * parameter NAME.lora_A.weight [rank, in], which is random; B is NAME.lora_B.weight [out, rank], which is 0. All other parameters keep their
  * names. Parameter groups of a plan select what is trained (weft_plan_config.groups). The model must have a loss or an output, and no axes.
  * The copy cannot be changed; its values have other numbers, and weft_model_describe lists them. A preset can also have adapters by its keys
- * lora_rank, lora_alpha and lora_targets. `config`: NULL is the defaults. Owner: caller; free with weft_model_free. Thread: any.
+ * lora_rank, lora_alpha, lora_dropout and lora_targets. `config`: NULL is the defaults. Owner: caller; free with weft_model_free. Thread: any.
  */
 WEFT_API weft_status weft_model_adapt(const weft_model *model, const weft_adapter_config *config, weft_model **out, weft_error *err);
 

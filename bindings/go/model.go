@@ -322,6 +322,7 @@ func NewDecoder(text string, config DecoderConfig) (*Model, PresetInfo, error) {
 type AdapterConfig struct {
 	Rank    int      // 0: 8
 	Alpha   float64  // 0: 8
+	Dropout float64  // probability with which training drops an element of the input of A
 	Targets []string // names of linear nodes, or their ends after a dot; or only "all-linear"
 }
 
@@ -338,6 +339,7 @@ func (m *Model) Adapt(config AdapterConfig) (*Model, error) {
 		if config.Alpha != 0 {
 			c.alpha = C.double(config.Alpha)
 		}
+		c.dropout = C.double(config.Dropout)
 		c.targets, c.n_targets = array(own, config.Targets, own.text), count(len(config.Targets))
 		out.ops = m.ops
 		return C.weft_model_adapt(model, &c, &out.c, err)

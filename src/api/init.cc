@@ -72,6 +72,7 @@ weft_adapter_config defaults() {
   weft_adapter_config out = {};
   out.rank = static_cast<uint32_t>(options.rank);
   out.alpha = options.alpha;
+  out.dropout = options.dropout;
   return out;
 }
 

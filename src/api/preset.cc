@@ -85,7 +85,7 @@ weft_status weft_model_adapt(const weft_model* model, const weft_adapter_config*
     weft_adapter_config c;
     WEFT_TRY(read_config(config, "weft_adapter_config", c));
     if (c.n_targets) WEFT_TRY(require(c.targets, "weft_adapter_config.targets"));
-    AdapterOptions options{.rank = c.rank, .alpha = c.alpha};
+    AdapterOptions options{.rank = c.rank, .alpha = c.alpha, .dropout = c.dropout};
     for (uint32_t i = 0; i < c.n_targets; ++i) {
       WEFT_TRY(require(c.targets[i], "a name in weft_adapter_config.targets"));
       options.targets.emplace_back(c.targets[i]);

@@ -232,7 +232,7 @@ void add_optimizer_options(StoredOptions& settings, OptimizerOptions& options) {
   settings
       .add("--train", options.train,
            "What to train: all, parameters with these names (PATTERN,...), or only adapters of low "
-           "rank (lora:rank=8,alpha=16,targets=NAME,...), which are added to MODEL")
+           "rank (lora:rank=8,alpha=16,dropout=0.1,targets=NAME,...), which are added to MODEL")
       .type("WHAT")
       .check(check_train_what);
   settings

@@ -11,7 +11,8 @@ namespace weft::cli {
 
 namespace {
 
-constexpr const char *kLora = "lora", *kForm = "expected lora:rank=R,alpha=A,targets=NAME,...";
+constexpr const char *kLora = "lora",
+                     *kForm = "expected lora:rank=R,alpha=A,dropout=P,targets=NAME,...";
 
 // The value of a key among those of MODEL; null if there is none.
 const std::string* find_key(const std::vector<std::string>& items, const std::string& item) {
@@ -40,7 +41,7 @@ std::string read_keys(const std::string& text, std::vector<std::string>& out) {
     double number = 0;
     const bool good =
         equals != item.npos && equals + 1 < item.size() &&
-        (in_targets || ((key == "rank" || key == "alpha") &&
+        (in_targets || ((key == "rank" || key == "alpha" || key == "dropout") &&
                         read_value(item.substr(equals + 1), &number) && std::isfinite(number)));
     if (!good) return "'" + item + "', " + kForm;
     const std::string made = "lora_" + (in_targets ? item : key + "=" + number_text(number));

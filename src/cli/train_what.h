@@ -1,5 +1,5 @@
 // What --train selects: "all", parameters as "PATTERN,...", or adapters as
-// "lora[:rank=R,alpha=A,targets=NAME,...]".
+// "lora[:rank=R,alpha=A,dropout=P,targets=NAME,...]".
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kDown = ".lora_A", kUp = ".lora_B", kScale = ".lora_scale",
-                           kBase = ".base_layer", kWeight = ".weight";
+                           kDropout = ".lora_dropout", kBase = ".base_layer", kWeight = ".weight";
 
 // Those that PEFT adapts by default.
 constexpr std::string_view kUsual[] = {"q_proj", "v_proj", "c_attn", "query_key_value", "qkv_proj"};
@@ -34,9 +34,12 @@ Status check_options(const AdapterOptions& options) {
     return Status(Code::invalid,
                   cat("the rank of the adapters is ", options.rank, ", expected 1 to ", kMostRank));
   constexpr double kMostAlpha = 1e30;
-  if (options.alpha > 0 && options.alpha <= kMostAlpha) return {};
-  return Status(Code::invalid, cat("alpha of the adapters is ", options.alpha,
-                                   ", expected a number above 0, at most ", kMostAlpha));
+  if (!(options.alpha > 0 && options.alpha <= kMostAlpha))
+    return Status(Code::invalid, cat("alpha of the adapters is ", options.alpha,
+                                     ", expected a number above 0, at most ", kMostAlpha));
+  if (options.dropout >= 0 && options.dropout < 1) return {};
+  return Status(Code::invalid, cat("dropout of the adapters is ", options.dropout,
+                                   ", expected a number from 0, below 1"));
 }
 
 Status check_model(const Model& model) {
@@ -131,8 +134,9 @@ class Adapting {
     const double deviation = 1 / std::sqrt(3.0 * static_cast<double>(columns));
     WEFT_TRY_ASSIGN(const NodeId base,
                     out_->add_node(cat(node.name, kBase), node.op, node.attrs, in, node.weights));
-    WEFT_TRY_ASSIGN(const NodeId down, add_linear(cat(node.name, kDown), in.front(), columns,
-                                                  options_.rank, {InitKind::normal, deviation}));
+    WEFT_TRY_ASSIGN(const NodeId x, add_dropout(cat(node.name, kDropout), in.front()));
+    WEFT_TRY_ASSIGN(const NodeId down, add_linear(cat(node.name, kDown), x, columns, options_.rank,
+                                                  {InitKind::normal, deviation}));
     Attrs scale;
     scale.factor = options_.alpha / static_cast<double>(options_.rank);
     WEFT_TRY_ASSIGN(const NodeId scaled,
@@ -140,6 +144,13 @@ class Adapting {
     WEFT_TRY_ASSIGN(const NodeId up,
                     add_linear(cat(node.name, kUp), scaled, options_.rank, rows, {}));
     return add_node(node.name, "add", {base, up}, {}, {});
+  }
+
+  Result<NodeId> add_dropout(const std::string& name, NodeId x) {
+    if (options_.dropout == 0) return x;
+    Attrs attrs;
+    attrs.factor = options_.dropout;
+    return add_node(name, "dropout", {x}, {}, attrs);
   }
 
   Result<NodeId> add_linear(const std::string& name, NodeId x, int64_t columns, int64_t rows,

@@ -1,5 +1,6 @@
 // Low-rank adapters (LoRA, Hu et al. 2021): a linear node with the weight W computes
-// W x + alpha / rank * B A x, where A and B have `rank` rows and columns.
+// W x + alpha / rank * B A x, where A and B have `rank` rows and columns. Training can drop
+// elements of x for A.
 //
 // The adapter of node NAME has the parameters NAME.lora_A.weight [rank, in] and
 // NAME.lora_B.weight [out, rank], as in files of Hugging Face's PEFT, and consists of ordinary
@@ -22,6 +23,7 @@ inline constexpr std::string_view kAllLinear = "all-linear";
 struct AdapterOptions {
   int64_t rank = 8;
   double alpha = 8;
+  double dropout = 0;  // probability
   // A linear node is adapted if its name is a target or ends with '.' and a target. Or only
   // kAllLinear. Empty: the usual names of the projections to queries and values.
   std::vector<std::string> targets = {};

@@ -150,21 +150,25 @@ struct AdapterKeys {
   }
 };
 
-Status add_adapters(std::string_view name, const AdapterKeys& given, Preset& preset) {
+// `decodes`: the model is not trained.
+Status add_adapters(std::string_view name, const AdapterKeys& given, bool decodes, Preset& preset) {
   AdapterOptions options;
   std::vector<Key> keys = {
       {"lora_rank", static_cast<double>(options.rank), 1, 1 << 16},
       {"lora_alpha", options.alpha, 1e-30, 1e30, false},
+      {"lora_dropout", options.dropout, 0, 0.99, false},
   };
   WEFT_TRY(read_keys(name, given.numbers, keys));
   options = {.rank = whole_of(keys, "lora_rank"),
              .alpha = value_of(keys, "lora_alpha"),
+             .dropout = decodes ? 0 : value_of(keys, "lora_dropout"),
              .targets = given.targets};
   WEFT_TRY_ASSIGN(preset.model, adapt(*preset.model, options).within(cat("model '", name, "'")));
   std::string targets;
   for (const std::string& target : options.targets)
     targets += cat(targets.empty() ? "" : "/", target);
   preset.adapters = options;
+  if (options.dropout == 0) keys.pop_back();  // as texts of earlier versions
   preset.text += preset_text("", keys).replace(0, 1, ",") + cat(",", kTargets, targets);
   return {};
 }
@@ -179,7 +183,7 @@ Result<Preset> make_preset(std::string_view text, const PresetOptions& options) 
     return Status(Code::invalid, cat("model '", text, "': expected key=value at its end"));
   const AdapterKeys keys(all_keys);
   WEFT_TRY_ASSIGN(Preset out, make_known(name, keys.others, options));
-  if (keys.any) WEFT_TRY(add_adapters(name, keys, out));
+  if (keys.any) WEFT_TRY(add_adapters(name, keys, options.cache.sequences > 0, out));
   return out;
 }
 

@@ -12,8 +12,8 @@
 //              Llama (Touvron et al. 2023) and models that differ in a few settings
 //   gpt_neox   GPT-NeoX (Black et al. 2022)
 //
-// All models also have the keys lora_rank, lora_alpha and lora_targets (names, separated by '/'):
-// if one is given, the model has adapters (adapters.h).
+// All models also have the keys lora_rank, lora_alpha, lora_dropout and lora_targets (names,
+// separated by '/'): if one is given, the model has adapters (adapters.h).
 //
 // weft-train(1) lists the keys.
 //

@@ -24,11 +24,8 @@ constexpr Fixed kFixed[] = {
 };
 
 constexpr const char* kIgnored[] = {
-    "auto_mapping",   "base_model_name_or_path",
-    "fan_in_fan_out", "inference_mode",
-    "lora_dropout",   "megatron_core",
-    "peft_version",   "qalora_group_size",
-    "revision",       "task_type",
+    "auto_mapping", "base_model_name_or_path", "fan_in_fan_out", "inference_mode", "megatron_core",
+    "peft_version", "qalora_group_size",       "revision",       "task_type",
 };
 
 Result<std::string> read_targets(ConfigFields& config) {
@@ -65,17 +62,21 @@ Result<AdapterConfig> parse_adapter_config(std::string_view json) {
   WEFT_TRY_ASSIGN(const Json object, read_json(json, {.fractions = Fractions::allow}));
   ConfigFields config(object);
   for (const Fixed& fixed : kFixed) WEFT_TRY(config.fixed(fixed));
-  double rank = 0, alpha = 0;
+  double rank = 0, alpha = 0, dropout = 0;
   WEFT_TRY(config.number({"r", "lora_rank", 8}, rank));
   WEFT_TRY(config.number({.field = "lora_alpha", .key = "lora_alpha", .value = 8, .whole = false},
                          alpha));
+  WEFT_TRY(config.number(
+      {.field = "lora_dropout", .key = "lora_dropout", .value = 0, .whole = false}, dropout));
   WEFT_TRY_ASSIGN(const std::string targets, read_targets(config));
   for (const char* field : kIgnored) (void)config.find(field);
   WEFT_TRY_ASSIGN(const bool by_root, config.flag("use_rslora"));
   if (by_root) alpha *= std::sqrt(rank);  // weft divides by the rank, not by its root
   WEFT_TRY(config.finish());
-  return AdapterConfig{cat("lora_rank=", rank, ",lora_alpha=", alpha, ",lora_targets=", targets),
-                       alpha / rank};
+  const std::string drops = dropout == 0 ? "" : cat(",lora_dropout=", dropout);
+  return AdapterConfig{
+      cat("lora_rank=", rank, ",lora_alpha=", alpha, drops, ",lora_targets=", targets),
+      alpha / rank};
 }
 
 std::string print_adapter_config(const Model& model, const AdapterOptions& options) {
@@ -92,7 +93,7 @@ std::string print_adapter_config(const Model& model, const AdapterOptions& optio
       {"inference_mode", true},
       {"init_lora_weights", true},
       {"lora_alpha", alpha},
-      {"lora_dropout", 0.0},
+      {"lora_dropout", options.dropout},
       {"peft_type", "LORA"},
       {"r", options.rank},
       {"target_modules", all ? last_parts(model) : options.targets},

@@ -93,6 +93,24 @@ class Adapters(Case):
                          self.plan(data("llama"), *LORA)["trained_parameters"])
         self.fails(3, "--train: lora_rank=2, and MODEL has lora_rank=4", "plan", self.path("out"), "--train", "lora:rank=2")
 
+    def test_dropout_affects_only_training(self):
+        out, same = self.path("out"), [*STEPS, "--lr", 0.1, "--gradient-groups", 2, "--tensor", 2, "--in-process"]
+        lora = ["--train", "lora:rank=4,alpha=8,dropout=0.5", *same]
+        digest = self.digest(data("llama"), *lora, "--checkpoint", out)
+        for split in ["--ranks", 2], ["--mesh", "tensor=2"], ["--mesh", "data=2"]:
+            self.assertEqual(self.digest(data("llama"), *lora, *split), digest, split)
+        self.assertNotEqual(self.digest(data("llama"), *LORA, *same), digest)
+        for options, made in (["--merge"], "-merged/"), ([], "-adapter/"):
+            self.assertEqual(run("export", *options, out, out + made).returncode, 0)
+        prompt = ["--prompt", "1 2 3", "--temperature", 0, "--tokens", 7]
+        self.assertEqual(run("generate", out, *prompt).stdout, run("generate", out + "-merged", *prompt).stdout)
+        # As PEFT, a continued training drops as much.
+        with open(out + "-adapter/adapter_config.json", encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["lora_dropout"], 0.5)
+        self.train(data("llama"), "--adapter", out + "-adapter", "--train", "lora", *STEPS, "--in-process", "--checkpoint", out + "-again")
+        self.assertIn("lora_rank=4,lora_alpha=8,lora_dropout=0.5,", self.plan(out + "-again")["model"])
+        self.fails(3, "lora_dropout is 1, expected a number from 0 to 0.99", "plan", data("llama"), "--train", "lora:dropout=1")
+
     def test_adapters_are_exported_merged_and_read_beside_a_base(self):
         prompt = ["--prompt", "1 2 3", "4 5", "--temperature", 0, "--tokens", 7]
         text = lambda *args: run("generate", *args, *prompt).stdout
@@ -184,7 +202,7 @@ class Adapters(Case):
     def test_faults_are_named(self):
         self.fails(3, "pattern 'encoder.*' of a parameter group matches none of the", "plan", TINY, "--train", "encoder.*")
         self.fails(3, "target 'k_proj' of the adapters: no linear node has this name", "plan", TINY, "--train", "lora:targets=k_proj")
-        form = "expected lora:rank=R,alpha=A,targets=NAME,..."
+        form = "expected lora:rank=R,alpha=A,dropout=P,targets=NAME,..."
         for text, fault in (("lora:", form), ("lora:rank", f"'rank', {form}"), ("lora:rank=x", f"'rank=x', {form}"), ("lora:alpha=nan", f"'alpha=nan', {form}"),
                             ("lora:size=2", f"'size=2', {form}"), ("lora:rank=2,rank=3", "'rank=3', a second rank"),
                             ("lora:targets=", f"'targets=', {form}"), (",", "expected all, lora, or patterns"),

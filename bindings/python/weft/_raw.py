@@ -159,6 +159,7 @@ class weft_adapter_config(ctypes.Structure):
         ("targets", ctypes.POINTER(ctypes.c_char_p)),
         ("n_targets", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
+        ("dropout", ctypes.c_double),
     ]
 
 

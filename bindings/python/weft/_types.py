@@ -781,7 +781,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "weft_node_config": {"flags": None, "name": None, "op": None, "axis": None, "heads": None, "begin": None, "end": None, "factor": None, "dims": None, "axis_name": None, "coordinates": None, "frequencies": None, "cap": None, "momentum": None},
     "weft_op": {"version": None, "name": None, "shape": None, "forward": None, "backward": None, "backward_params": None, "destroy": None, "backward_reads": None, "backward_params_reads": None},
     "weft_decoder_config": {"flags": None, "sequences": None, "context": None},
-    "weft_adapter_config": {"rank": None, "alpha": None, "targets": None},
+    "weft_adapter_config": {"rank": None, "alpha": None, "targets": None, "dropout": None},
     "weft_profile_config": {"micro_batch_size": None, "repeats": None, "threads": None, "precision": None, "f32_nodes": None},
     "weft_optimizer": {"rule": Rule, "rate": None, "momentum": None, "beta1": None, "beta2": None, "eps": None, "weight_decay": None, "clip": None, "curve": RateCurve, "decay_all": None, "warmup": None, "total": None, "min_rate": None},
     "weft_parameter_group": {"frozen": None, "pattern": None, "rate_factor": None, "weight_decay_factor": None},

@@ -87,11 +87,12 @@ class Model(Object):
         model.preset_info = result(info)
         return model
 
-    def adapt(self, rank: int = 8, alpha: float = 8, targets: Sequence[str] = ()) -> "Model":
+    def adapt(self, rank: int = 8, alpha: float = 8, targets: Sequence[str] = (), *, dropout: float = 0) -> "Model":
         """A copy in which linear nodes have adapters of low rank: NAME.lora_A.weight and NAME.lora_B.weight. It cannot be changed. `targets`: names
-        of linear nodes, or their ends after a dot; or ["all-linear"]. A plan trains only adapters with groups=[ParameterGroup("*", frozen=True),
+        of linear nodes, or their ends after a dot; or ["all-linear"]. `dropout`: probability with which training drops an element of the input of A.
+        A plan trains only adapters with groups=[ParameterGroup("*", frozen=True),
         ParameterGroup("*.lora_?.weight")]."""
-        config = Config("weft_adapter_config", {"rank": rank, "alpha": alpha, "targets": targets or None})
+        config = Config("weft_adapter_config", {"rank": rank, "alpha": alpha, "dropout": dropout, "targets": targets or None})
         out = ctypes.c_void_p()
         self._call(_raw.weft_model_adapt, config.pointer, ctypes.byref(out))
         model = type(self).__new__(type(self))

@@ -610,6 +610,8 @@ pub struct weft_adapter_config {
     pub targets: *const *const c_char,
     pub n_targets: u32,
     pub reserved: u32,
+    /// probability with which training drops an element of x for A, from 0, below 1. Default: 0.
+    pub dropout: f64,
 }
 
 #[repr(C)]
@@ -1338,7 +1340,7 @@ extern "C" {
     pub fn weft_model_decoder(text: *const c_char, config: *const weft_decoder_config, out: *mut *mut weft_model, info: *mut weft_preset_info, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_adapter_config_init(config: *mut weft_adapter_config, size: usize);
-    /// Makes a copy of a model in which linear nodes have adapters: where node NAME computed W x, it computes W x + alpha / rank * B A x. A is the parameter NAME.lora_A.weight [rank, in], which is random; B is NAME.lora_B.weight [out, rank], which is 0. All other parameters keep their names. Parameter groups of a plan select what is trained (weft_plan_config.groups). The model must have a loss or an output, and no axes. The copy cannot be changed; its values have other numbers, and weft_model_describe lists them. A preset can also have adapters by its keys lora_rank, lora_alpha and lora_targets. `config`: NULL is the defaults. Owner: caller; free with weft_model_free. Thread: any.
+    /// Makes a copy of a model in which linear nodes have adapters: where node NAME computed W x, it computes W x + alpha / rank * B A x. A is the parameter NAME.lora_A.weight [rank, in], which is random; B is NAME.lora_B.weight [out, rank], which is 0. All other parameters keep their names. Parameter groups of a plan select what is trained (weft_plan_config.groups). The model must have a loss or an output, and no axes. The copy cannot be changed; its values have other numbers, and weft_model_describe lists them. A preset can also have adapters by its keys lora_rank, lora_alpha, lora_dropout and lora_targets. `config`: NULL is the defaults. Owner: caller; free with weft_model_free. Thread: any.
     pub fn weft_model_adapt(model: *const weft_model, config: *const weft_adapter_config, out: *mut *mut weft_model, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_profile_config_init(config: *mut weft_profile_config, size: usize);

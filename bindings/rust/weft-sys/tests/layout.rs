@@ -143,13 +143,14 @@ fn weft_decoder_config_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_adapter_config_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_adapter_config>(), align_of::<weft_adapter_config>()), (32, 8));
+    assert_eq!((size_of::<weft_adapter_config>(), align_of::<weft_adapter_config>()), (40, 8));
     assert_eq!(offset!(weft_adapter_config, size), 0);
     assert_eq!(offset!(weft_adapter_config, rank), 4);
     assert_eq!(offset!(weft_adapter_config, alpha), 8);
     assert_eq!(offset!(weft_adapter_config, targets), 16);
     assert_eq!(offset!(weft_adapter_config, n_targets), 24);
     assert_eq!(offset!(weft_adapter_config, reserved), 28);
+    assert_eq!(offset!(weft_adapter_config, dropout), 32);
 }
 
 #[test]

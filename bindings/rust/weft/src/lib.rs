@@ -38,7 +38,7 @@ pub use event::{Event, Events, Outputs};
 pub use failure::{Activity, Awaited, Cause, Failure};
 pub use generator::{Choice, Exclusive, Generator, SequenceConfig, SequenceEnd, Token};
 pub use mesh::{new_key, public_key, Canceller, Mesh, MeshBuilder};
-pub use model::{Init, Item, ItemKind, Model, Param, Preset, Value};
+pub use model::{AdapterConfig, Init, Item, ItemKind, Model, Param, Preset, Value};
 pub use node::Node;
 pub use op::{Backward, Forward, Op, OpResult, OpShape, Reads};
 pub use optimizer::{Optimizer, RateCurve, Rule};

@@ -76,6 +76,25 @@ pub struct Item {
     pub desc: Desc,
 }
 
+/// Adapters of low rank, for [`Model::adapt`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdapterConfig {
+    /// Default: 8
+    pub rank: u32,
+    /// `alpha / rank` is the factor of an adapter. Default: 8
+    pub alpha: f64,
+    /// Probability with which training drops an element of the input of A.
+    pub dropout: f64,
+    /// Names of linear nodes, or their ends after a dot; or only `all-linear`; none: the usual projections of queries and values.
+    pub targets: Vec<String>,
+}
+
+impl Default for AdapterConfig {
+    fn default() -> AdapterConfig {
+        AdapterConfig { rank: 8, alpha: 8.0, dropout: 0.0, targets: Vec::new() }
+    }
+}
+
 /// A graph of ops over named parameters. It can be changed until a plan or a profile has been made of it.
 ///
 /// ```
@@ -301,15 +320,15 @@ impl Model {
         Ok(Desc::from_raw(unsafe { &out.assume_init() }))
     }
 
-    /// Makes a copy in which linear nodes have adapters of low rank, the parameters `NAME.lora_A.weight` and `NAME.lora_B.weight`. `targets` are
-    /// names of linear nodes, or their ends after a dot; or only `all-linear`; none: the usual projections of queries and values. The copy cannot
+    /// Makes a copy in which linear nodes have adapters of low rank, the parameters `NAME.lora_A.weight` and `NAME.lora_B.weight`. The copy cannot
     /// be changed. Groups of a plan select what is trained.
-    pub fn adapt<T: AsRef<str>>(&self, rank: u32, alpha: f64, targets: impl IntoIterator<Item = T>) -> Result<Model> {
-        let names = targets.into_iter().map(|name| c_string(name.as_ref())).collect::<Result<Vec<_>>>()?;
+    pub fn adapt(&self, adapters: &AdapterConfig) -> Result<Model> {
+        let names = adapters.targets.iter().map(|name| c_string(name)).collect::<Result<Vec<_>>>()?;
         let pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
         let mut config = unsafe { initialized(sys::weft_adapter_config_init) };
-        config.rank = rank;
-        config.alpha = alpha;
+        config.rank = adapters.rank;
+        config.alpha = adapters.alpha;
+        config.dropout = adapters.dropout;
         (config.targets, config.n_targets) = array("targets", &pointers)?;
         let mut raw = null_mut();
         attempt(|err| unsafe { sys::weft_model_adapt(self.raw(), &config, &mut raw, err) })?;

@@ -2,8 +2,8 @@
 mod support;
 
 use weft::{
-    schedules, Data, Desc, ItemKind, MemoryKind, Mesh, Mode, Model, Optimizer, ParameterGroup, Part, Plan, Preset, Profile,
-    RateCurve, Run, Split, Status, Tensor,
+    schedules, AdapterConfig, Data, Desc, ItemKind, MemoryKind, Mesh, Mode, Model, Optimizer, ParameterGroup, Part, Plan, Preset,
+    Profile, RateCurve, Run, Split, Status, Tensor,
 };
 
 fn send<T: Send>() {}
@@ -214,9 +214,15 @@ fn presets_describe_their_data() -> weft::Result<()> {
 #[test]
 fn linear_nodes_get_adapters() -> weft::Result<()> {
     let base = Preset::new("gpt-nano:blocks=2,width=32,heads=2", 16, 1)?.model;
-    let model = base.adapt(2, 4.0, ["c_fc", "1.attn.c_attn"])?;
+    let adapters = |targets: &[&str]| AdapterConfig {
+        rank: 2,
+        alpha: 4.0,
+        targets: targets.iter().map(|name| name.to_string()).collect(),
+        ..Default::default()
+    };
+    let model = base.adapt(&adapters(&["c_fc", "1.attn.c_attn"]))?;
     assert_eq!(model.parameters() - base.parameters(), 2 * (2 * (32 + 128)) + 2 * (32 + 96));
-    assert_eq!(base.adapt(2, 4.0, ["q_proj"]).err().unwrap().status(), Status::NotFound);
+    assert_eq!(base.adapt(&adapters(&["q_proj"])).err().unwrap().status(), Status::NotFound);
     Ok(())
 }
 
