@@ -333,7 +333,16 @@ Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
     if (!limits) return chain.refusal();
   }
   if (among == Among::earliest) return partition_at(nodes, *chain.earliest(*limits));
-  return partition_at(nodes, chain.within(least_bytes(chain, *limits)).best(*limits));
+  // Of a long chain with many stages, the bytes of too many runs would be counted.
+  constexpr size_t kMostRuns = 10000;  // of one length
+  int64_t cap = INT64_MAX;
+  if (stages.size() * chain.nodes() > kMostRuns) {
+    const std::vector<int32_t> cuts = free.best(*limits);
+    if (chain.fits(cuts)) return partition_at(nodes, cuts);
+  } else {
+    cap = least_bytes(chain, *limits);
+  }
+  return partition_at(nodes, chain.within(cap).best(*limits));
 }
 
 }  // namespace weft

@@ -56,9 +56,10 @@ struct StageRoom {
 // Which of the partitions with the smallest bottleneck, of which there are several if a node or a
 // cut is the bottleneck, and with the fastest slowest stage of these.
 enum class Among : uint8_t {
-  // One whose largest rank needs the fewest bytes, or up to 1 % more; of these the one with the
-  // fewest bytes at cuts, then with the least sum over stages of the square of the time by the
-  // speed, then the earliest.
+  // One whose largest rank needs the fewest bytes, or up to 1 % more, unless there are too many
+  // runs
+  // to compare. Of these the one with the fewest bytes at cuts, then with the least sum over stages
+  // of the square of the time by the speed, then the earliest.
   smallest,
   // The one with the earliest first cut, then second cut, and so on.
   earliest,
