@@ -46,12 +46,12 @@ Result<Value> make_dict(const Arguments& arguments, Budget& budget) {
   return Value::dict(std::move(pairs), budget);
 }
 
-Status raise(const Arguments& arguments) {
+Status raise(const Arguments& arguments, Budget& budget) {
   WEFT_TRY_ASSIGN(const BoundArguments bound,
                   BoundArguments::bind("raise_exception", arguments, {"message"}));
   std::string message;
   if (bound.has(0)) {
-    WEFT_TRY_ASSIGN(message, text_of(*bound[0]));
+    WEFT_TRY_ASSIGN(message, text_of(*bound[0], budget));
   }
   return Status(Code::invalid, cat("the template refuses the messages: ", message));
 }
@@ -87,13 +87,15 @@ Result<Value> Interpreter::evaluate_call(const Expression& expression) {
 }
 
 Result<Value> Interpreter::call_global(const std::string& name, const Arguments& arguments) {
-  if (name == "raise_exception") return raise(arguments);
+  if (name == "raise_exception") return raise(arguments, budget_);
   if (name == "range") return range(arguments, budget_);
   if (name == "namespace") return make_namespace(arguments);
   if (name == "dict") return make_dict(arguments, budget_);
   if (name == "strftime_now" && now_) {
     WEFT_TRY_ASSIGN(const BoundArguments bound, BoundArguments::bind(name, arguments, {"format"}));
     if (!bound.has(0) || !bound[0]->is(Kind::text)) return fault("'strftime_now' expects a format");
+    // A directive of two bytes makes at most nine.
+    WEFT_TRY(budget_.spend(8 * bound[0]->bytes()));
     WEFT_TRY_ASSIGN(std::string text, time_text(*now_, bound[0]->text()));
     return Value(std::move(text));
   }
@@ -101,16 +103,22 @@ Result<Value> Interpreter::call_global(const std::string& name, const Arguments&
 }
 
 Result<Value> Interpreter::make_namespace(const Arguments& arguments) {
-  WEFT_TRY(budget_.spend(256));
+  // Namespaces stay until the end.
+  const auto spend = [&](size_t bytes) { return budget_.spend(256 + bytes); };
+  WEFT_TRY(spend(0));
   auto space = std::make_unique<Namespace>();
   for (const Value& value : arguments.positional) {
     if (!value.is(Kind::dict)) return mismatch("a dict for 'namespace'", value);
     for (const auto& [key, member] : value.pairs()) {
       if (!key.is(Kind::text)) return mismatch("a text as name of an attribute", key);
+      WEFT_TRY(spend(key.bytes()));
       (*space)[key.text()] = member;
     }
   }
-  for (const auto& [name, value] : arguments.named) (*space)[name] = value;
+  for (const auto& [name, value] : arguments.named) {
+    WEFT_TRY(spend(name.size()));
+    (*space)[name] = value;
+  }
   namespaces_.push_back(std::move(space));
   return Value(namespaces_.back().get());
 }
@@ -120,6 +128,7 @@ Result<Value> Interpreter::call_macro(const Macro& macro, const Arguments& argum
   if (arguments.positional.size() > n)
     return fault(cat("the macro ", shown(macro.name), " expects at most ", n, " arguments, has ",
                      arguments.positional.size()));
+  WEFT_TRY(budget_.spend(n * (32 + arguments.named.size())));
   const size_t bottom = bottom_;
   const uint32_t loops = loops_;
   const Scope scope(scopes_);

@@ -112,8 +112,7 @@ Result<Value> Interpreter::evaluate_concat(const Expression& expression) {
   std::string out;
   for (const ExpressionPtr& part : expression.parts) {
     WEFT_TRY_ASSIGN(const Value value, evaluate(*part));
-    WEFT_TRY(budget_.spend(value.bytes()));
-    WEFT_TRY_ASSIGN(const std::string text, text_of(value));
+    WEFT_TRY_ASSIGN(const std::string text, text_of(value, budget_));
     out += text;
   }
   return Value(std::move(out));

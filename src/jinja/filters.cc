@@ -18,26 +18,19 @@ using Filter = Result<Value> (*)(const Value& value, const Arguments& arguments,
 
 Status spend_items(const Items& items, Budget& budget) { return budget.spend(32 * items.size()); }
 
-// str(value), which is accounted for.
-Result<std::string> spent_text(const Value& value, Budget& budget) {
-  WEFT_TRY(budget.spend(value.bytes()));
-  return text_of(value);
-}
-
 Result<Value> no_change(const Value& value, const Arguments&, Budget&) { return value; }
 
 Result<Value> trim(const Value& value, const Arguments& arguments, Budget& budget) {
   WEFT_TRY_ASSIGN(const BoundArguments bound, BoundArguments::bind("trim", arguments, {"chars"}));
-  WEFT_TRY_ASSIGN(const std::string text, spent_text(value, budget));
+  WEFT_TRY_ASSIGN(const std::string text, text_of(value, budget));
   if (!bound.has(0) || bound[0]->is(Kind::none)) return Value(stripped(text, Side::both));
   if (!bound[0]->is(Kind::text)) return mismatch("a text of characters to trim", *bound[0]);
   WEFT_TRY(budget.spend(text.size() * bound[0]->text().size()));
   return Value(stripped(text, Side::both, bound[0]->text()));
 }
 
-Result<Value> length(const Value& value, const Arguments& arguments, Budget& budget) {
+Result<Value> length(const Value& value, const Arguments& arguments, Budget&) {
   WEFT_TRY(BoundArguments::bind("length", arguments, {}).status());
-  if (value.is(Kind::text)) WEFT_TRY(budget.spend(value.bytes()));
   WEFT_TRY_ASSIGN(const int64_t n, length_of(value));
   return Value(n);
 }
@@ -68,11 +61,7 @@ Result<Value> to_json(const Value& value, const Arguments& arguments, Budget& bu
     WEFT_TRY(read_separator(bound[2]->items()[0], style.item_separator));
     WEFT_TRY(read_separator(bound[2]->items()[1], style.key_separator));
   }
-  // An escape has at most six bytes; a value has at most two lines.
-  WEFT_TRY(budget.spend(6 * value.bytes()));
-  if (style.indent)
-    WEFT_TRY(budget.spend(value.bytes() / 16 * style.indent->size() * value.depth()));
-  WEFT_TRY_ASSIGN(std::string text, json_of(value, style));
+  WEFT_TRY_ASSIGN(std::string text, json_of(value, style, budget));
   return Value(std::move(text));
 }
 
@@ -87,7 +76,7 @@ Result<Value> with_default(const Value& value, const Arguments& arguments, Budge
 template <Result<Value> (*change)(const std::string&)>
 Result<Value> change_text(const Value& value, const Arguments& arguments, Budget& budget) {
   WEFT_TRY(BoundArguments::bind("a filter of letters", arguments, {}).status());
-  WEFT_TRY_ASSIGN(const std::string text, spent_text(value, budget));
+  WEFT_TRY_ASSIGN(const std::string text, text_of(value, budget));
   return change(text);
 }
 
@@ -101,6 +90,7 @@ Result<Value> attribute_of(const Value& value, const Value& path, Budget& budget
     return inside ? value.items()[static_cast<size_t>(path.whole())] : Value::undefined("an item");
   }
   if (!path.is(Kind::text)) return mismatch("the name of an attribute", path);
+  WEFT_TRY(budget.spend(path.bytes()));
   Value out = value;
   std::string_view rest = path.text();
   while (!rest.empty()) {
@@ -122,7 +112,7 @@ Result<Value> join(const Value& value, const Arguments& arguments, Budget& budge
                   BoundArguments::bind("join", arguments, {"d", "attribute"}));
   std::string separator;
   if (bound.has(0)) {
-    WEFT_TRY_ASSIGN(separator, spent_text(*bound[0], budget));
+    WEFT_TRY_ASSIGN(separator, text_of(*bound[0], budget));
   }
   WEFT_TRY_ASSIGN(const auto items, iterated(value, budget));
   std::string out;
@@ -133,7 +123,7 @@ Result<Value> join(const Value& value, const Arguments& arguments, Budget& budge
       WEFT_TRY_ASSIGN(part, attribute_of(item, *bound[1], budget));
     }
     WEFT_TRY(budget.spend(separator.size()));
-    WEFT_TRY_ASSIGN(const std::string text, spent_text(part, budget));
+    WEFT_TRY_ASSIGN(const std::string text, text_of(part, budget));
     out += text;
   }
   return Value(std::move(out));
@@ -161,9 +151,9 @@ Result<Value> replace(const Value& value, const Arguments& arguments, Budget& bu
     if (!bound[2]->is_whole()) return mismatch("a 'count'", *bound[2]);
     most = bound[2]->whole();
   }
-  WEFT_TRY_ASSIGN(const std::string text, spent_text(value, budget));
-  WEFT_TRY_ASSIGN(const std::string from, spent_text(*bound[0], budget));
-  WEFT_TRY_ASSIGN(const std::string to, spent_text(*bound[1], budget));
+  WEFT_TRY_ASSIGN(const std::string text, text_of(value, budget));
+  WEFT_TRY_ASSIGN(const std::string from, text_of(*bound[0], budget));
+  WEFT_TRY_ASSIGN(const std::string to, text_of(*bound[1], budget));
   return replaced(text, from, to, most, budget);
 }
 
@@ -337,6 +327,7 @@ bool has_filter(std::string_view name) { return find_filter(name) != nullptr; }
 
 Result<Value> apply_filter(std::string_view name, const Value& value, const Arguments& arguments,
                            Budget& budget) {
+  WEFT_TRY(spend_texts(value, arguments, budget));
   return find_filter(name)->filter(value, arguments, budget);
 }
 

@@ -35,6 +35,9 @@ class BoundArguments {
   std::array<const Value*, kMost> values_ = {};
 };
 
+// A call may read the texts that it gets.
+Status spend_texts(const Value& value, const Arguments& arguments, Budget& budget);
+
 bool has_filter(std::string_view name);
 // `value | name(arguments)`, of a name that has_filter() knows.
 Result<Value> apply_filter(std::string_view name, const Value& value, const Arguments& arguments,

@@ -51,8 +51,7 @@ Status Interpreter::run(const Statement& statement, Flow& flow) {
     case Statement::Kind::data: return print(statement.text);
     case Statement::Kind::print: {
       WEFT_TRY_ASSIGN(const Value value, evaluate(*statement.value));
-      WEFT_TRY(budget_.spend(value.bytes()));
-      WEFT_TRY_ASSIGN(const std::string text, text_of(value));
+      WEFT_TRY_ASSIGN(const std::string text, text_of(value, budget_));
       return print(text);
     }
     case Statement::Kind::condition: return run_condition(statement, flow);
@@ -169,6 +168,7 @@ Status Interpreter::assign(const Target& target, const Value& value) {
   if (parts->items.size() != target.names.size())
     return fault(
         cat("expected ", target.names.size(), " values to unpack, found ", parts->items.size()));
+  WEFT_TRY(budget_.spend(32 * target.names.size()));
   for (size_t i = 0; i < target.names.size(); ++i) assign(target.names[i], parts->items[i]);
   return {};
 }

@@ -11,6 +11,8 @@ namespace weft::jinja {
 
 namespace {
 
+constexpr size_t kMostName = 256;  // bytes; a step may compare names
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool begins_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -164,6 +166,7 @@ Status Lexer::expression_token() {
   if (begins_name(c)) {
     size_t n = 1;
     while (n < rest().size() && (begins_name(rest()[n]) || is_digit(rest()[n]))) ++n;
+    if (n > kMostName) return fault(cat("a name has ", n, " bytes, expected at most ", kMostName));
     add(Token::Kind::name, std::string(rest().substr(0, n)));
     advance(n);
     return {};

@@ -224,6 +224,16 @@ Result<BoundArguments> BoundArguments::bind(std::string_view function, const Arg
   return out;
 }
 
+Status spend_texts(const Value& value, const Arguments& arguments, Budget& budget) {
+  const auto spend = [&](const Value& of) {
+    return of.is(Kind::text) ? budget.spend(of.bytes()) : Status();
+  };
+  WEFT_TRY(spend(value));
+  for (const Value& argument : arguments.positional) WEFT_TRY(spend(argument));
+  for (const auto& [name, argument] : arguments.named) WEFT_TRY(spend(argument));
+  return {};
+}
+
 bool is_method(const Value& value, std::string_view name) {
   switch (value.kind()) {
     case Kind::text: return find_text_method(name) != nullptr || has(kTextMethods, name);
@@ -236,12 +246,12 @@ bool is_method(const Value& value, std::string_view name) {
 
 Result<Value> call_method(const Value& value, std::string_view name, const Arguments& arguments,
                           Budget& budget) {
+  WEFT_TRY(spend_texts(value, arguments, budget));
   if (value.is(Kind::dict) && is_supported_of_dict(name))
     return call_dict(value, name, arguments, budget);
   const TextMethod* method = value.is(Kind::text) ? find_text_method(name) : nullptr;
   if (method == nullptr)
     return fault(cat("the method ", shown(name), " of ", value.type(), " is not supported"));
-  WEFT_TRY(budget.spend(value.bytes()));
   return method->call({value.text(), arguments, budget});
 }
 

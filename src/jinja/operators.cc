@@ -76,7 +76,7 @@ Result<Value> loop_attribute(const Loop& loop, const std::string& name) {
     return loop.index + 1 == items.size() ? Value::undefined("'loop.nextitem'")
                                           : items[loop.index + 1];
   if (name == "cycle" || name == "changed") return fault(cat("'loop.", name, "' is not supported"));
-  return Value::undefined(cat("'loop.", name, "'"));
+  return Value::undefined(shown(cat("loop.", name)));
 }
 
 // The byte at which each character of the text begins, and the end.
@@ -164,6 +164,7 @@ Result<Value> item(const Value& value, const Value& key, Budget& budget) {
     if (found != nullptr) return *found;
   }
   if (key.is(Kind::text)) {
+    WEFT_TRY(budget.spend(key.bytes()));
     if (key.text().starts_with("__"))
       return fault(cat("the attribute ", shown(key.text()), " is not allowed"));
     return attribute(value, key.text(), budget);

@@ -7,6 +7,8 @@ namespace weft::jinja {
 
 namespace {
 
+Result<std::string> plain_text(const Value& value);
+
 Status append_repr(std::string& out, const Value& value) {
   if (value.is(Kind::text)) {
     out += repr(value.text());
@@ -38,7 +40,7 @@ Status append_repr(std::string& out, const Value& value) {
     out += '}';
     return {};
   }
-  WEFT_TRY_ASSIGN(const std::string text, text_of(value));
+  WEFT_TRY_ASSIGN(const std::string text, plain_text(value));
   out += text;
   return {};
 }
@@ -113,9 +115,7 @@ Status JsonPrinter::print_key(const Value& key) {
   return {};
 }
 
-}  // namespace
-
-Result<std::string> text_of(const Value& value) {
+Result<std::string> plain_text(const Value& value) {
   switch (value.kind()) {
     case Kind::undefined: return std::string();
     case Kind::none: return std::string("None");
@@ -134,7 +134,18 @@ Result<std::string> text_of(const Value& value) {
   }
 }
 
-Result<std::string> json_of(const Value& value, const JsonStyle& style) {
+}  // namespace
+
+Result<std::string> text_of(const Value& value, Budget& budget) {
+  WEFT_TRY(budget.spend(value.bytes()));
+  return plain_text(value);
+}
+
+Result<std::string> json_of(const Value& value, const JsonStyle& style, Budget& budget) {
+  // An escape has at most six bytes; a value has at most two lines.
+  WEFT_TRY(budget.spend(6 * value.bytes()));
+  if (style.indent)
+    WEFT_TRY(budget.spend(value.bytes() / 16 * style.indent->size() * value.depth()));
   JsonPrinter printer(style);
   WEFT_TRY(printer.print(value));
   return printer.take();

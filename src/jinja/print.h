@@ -11,7 +11,7 @@
 namespace weft::jinja {
 
 // What `{{ value }}` prints: str() of Python. Fails for values whose text depends on addresses.
-Result<std::string> text_of(const Value& value);
+Result<std::string> text_of(const Value& value, Budget& budget);
 
 struct JsonStyle {
   std::optional<std::string> indent;  // of one level; none: one line
@@ -19,6 +19,6 @@ struct JsonStyle {
   std::string key_separator = ": ";
 };
 // json.dumps(value, ensure_ascii=False) of Python.
-Result<std::string> json_of(const Value& value, const JsonStyle& style);
+Result<std::string> json_of(const Value& value, const JsonStyle& style, Budget& budget);
 
 }  // namespace weft::jinja

@@ -18,11 +18,6 @@ Status too_deep() {
   return fault(cat("a list or dict has more than ", Value::kMostDepth, " levels, the limit"));
 }
 
-bool is_hashable(const Value& key) {
-  if (!key.is(Kind::tuple)) return !key.is(Kind::list) && !key.is(Kind::dict);
-  return std::all_of(key.items().begin(), key.items().end(), is_hashable);
-}
-
 // The place of the pair with this key, or the number of pairs.
 Result<size_t> place_of(const Value& key, const Pairs& pairs, Budget& budget) {
   WEFT_TRY(budget.spend(pairs.size()));
@@ -75,10 +70,11 @@ Value Value::undefined(std::string what) {
 }
 
 Result<Value> Value::sequence(Items items, Kind kind) {
-  Sequence data{std::move(items), 1, kValueBytes};
+  Sequence data{std::move(items), 1, kValueBytes, true};
   for (const Value& item : data.items) {
     data.depth = std::max(data.depth, item.depth() + 1);
     data.bytes = std::min(data.bytes + item.bytes(), kMostBytes);
+    data.hashable = data.hashable && item.hashable();
   }
   if (data.depth > kMostDepth) return too_deep();
   Value out(kind);
@@ -91,7 +87,7 @@ Result<Value> Value::dict(Pairs pairs, Budget& budget) {
     return fault(cat("a dict has ", pairs.size(), " keys, the limit is ", kMostKeys));
   Dict data{{}, 1, kValueBytes};
   for (auto& [key, value] : pairs) {
-    if (!is_hashable(key)) return mismatch("a key of a dict", key);
+    if (!key.hashable()) return mismatch("a key of a dict", key);
     data.depth = std::max({data.depth, key.depth() + 1, value.depth() + 1});
     data.bytes = std::min(data.bytes + key.bytes() + value.bytes(), kMostBytes);
     WEFT_TRY_ASSIGN(const size_t at, place_of(key, data.pairs, budget));
@@ -157,6 +153,11 @@ uint32_t Value::depth() const {
     case Kind::loop: return loop().items->depth + 1;
     default: return 0;
   }
+}
+
+bool Value::hashable() const {
+  if (is(Kind::tuple)) return shared<Sequence>().hashable;
+  return !is(Kind::list) && !is(Kind::dict);
 }
 
 std::string_view Value::type() const {
@@ -227,7 +228,7 @@ Result<bool> contains(const Value& container, const Value& item, Budget& budget)
       WEFT_TRY(budget.spend(container.bytes()));
       return find_text(container.text(), item.text(), 0) != std::string::npos;
     case Kind::dict: {
-      if (!is_hashable(item)) return mismatch("a key of a dict", item);
+      if (!item.hashable()) return mismatch("a key of a dict", item);
       WEFT_TRY_ASSIGN(const Value* found, container.find(item, budget));
       return found != nullptr;
     }

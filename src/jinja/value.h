@@ -2,7 +2,8 @@
 // are to a Jinja template, and Jinja's undefined value, namespace and loop.
 //
 // Values are immutable, except namespaces, which belong to the interpreter. Lists and dicts know
-// their depth and size, so that a template cannot make values whose use takes unbounded time.
+// what depends on all their items, so that a template cannot make values whose use takes unbounded
+// time.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +45,7 @@ struct Sequence {
   Items items;
   uint32_t depth;
   uint64_t bytes;
+  bool hashable;  // as a tuple, it can be a key of a dict
 };
 
 struct Dict {
@@ -115,6 +117,7 @@ class Value {
   bool truth() const;
   uint64_t bytes() const;  // about the memory it takes, also where values share it
   uint32_t depth() const;
+  bool hashable() const;  // it can be a key of a dict
   // For messages: "a text", "undefined", ...
   std::string_view type() const;
 

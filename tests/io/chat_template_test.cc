@@ -119,10 +119,18 @@ std::string times(std::string_view text, int count) {
   return out;
 }
 
+// Names or keys: BEFORE0AFTERBEFORE1AFTER...
+std::string numbered(std::string_view before, std::string_view after, int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) append(out, before, i, after);
+  return out;
+}
+
 TEST(ChatTemplate, AHostileTemplateEndsWithAnError) {
   const std::string kSteps = "line 1: the template takes too many steps",
                     kBytes = "line 1: the template makes too much text",
                     kLevels = "nested more than ";
+  const std::string kLong = "{% set x = ' ' * 9999999 %}";
   const std::string kTwins =
       "{% set m = namespace(a=(1, 2), b=(1, 3)) %}{% for i in range(17) %}"
       "{% set m.b = m.a + m.b %}{% set m.a = m.a + m.a %}{% endfor %}{% set d = {m.a: 1} %}";
@@ -156,10 +164,53 @@ TEST(ChatTemplate, AHostileTemplateEndsWithAnError) {
            ") %}{% for i in range(99) %}{{ q.endswith(t) }}{% endfor %}",
        kBytes},
       {"{{ 'a' | map(" + times("'map', ", 100000) + "'list') | list }}", "'map' expects"},
+      // Each iteration reads or makes much that is not printed.
+      {kLong + "{% for i in range(99) %}{% set y = x | int %}{% endfor %}", kBytes},
+      {kLong + "{% for i in range(99) %}{% set y = x | default(1) %}{% endfor %}", kBytes},
+      {kLong + "{% for i in range(99) %}{% set y = {}[x] %}{% endfor %}", kBytes},
+      {kLong + "{% for i in range(99) %}{% set y = loop[x] %}{% endfor %}", kBytes},
+      {kLong + "{{ range(99) | map(attribute=x) | list }}", kBytes},
+      {kLong + "{% for i in range(99) %}{% set y = ''.strip(chars=x) %}{% endfor %}", kBytes},
+      {"{% set d = {" + numbered("'k", "': 0, ", 999) +
+           "} %}{% for i in range(999) %}{% set n = namespace(d) %}{% endfor %}",
+       kBytes},
+      {"{% macro f(" + numbered("a", ", ", 9999) +
+           "b) %}{% endmacro %}{% for i in range(999) %}{% set y = f() %}{% endfor %}",
+       kBytes},
+      {"{% macro f(" + numbered("a", ", ", 9999) + "b) %}{% endmacro %}{{ f(" +
+           numbered("a", "=1, ", 9999) + "b=1) }}",
+       kBytes},
+      {"{% set t = range(9999) | list %}{% for i in range(999) %}{% set " +
+           numbered("a", ", ", 9998) + "b = t %}{% endfor %}",
+       kBytes},
+      {"{% set n = namespace(a=[1]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}"
+       "{% endfor %}{{ raise_exception(n.a) }}",
+       kBytes},
+      {"{{ " + times("a", 257) + " }}", "a name has 257 bytes, expected at most 256"},
   };
   for (const auto& [source, expected] : hostile)
     EXPECT_NE(fault(source).find(expected), std::string::npos)
         << source.substr(0, 80) << ": " << fault(source).substr(0, 200);
+}
+
+TEST(ChatTemplate, DatesAreLimitedAsOtherTextIs) {
+  ChatVariables variables;
+  variables.now = 0;
+  const auto text = rendered(
+      "{% set x = '%A' * 999999 %}{% for i in range(99) %}{% set y = strftime_now(x) %}{% endfor "
+      "%}",
+      {}, variables);
+  EXPECT_EQ(text.status().text(), "chat template: line 1: the template makes too much text");
+}
+
+// A visit of all parts of the tuple would not end.
+TEST(ChatTemplate, ATupleOfSharedPartsIsAKey) {
+  const std::string tuple =
+      "{% set n = namespace(a=(1,), b=([],)) %}{% for i in range(60) %}{% set n.a = (n.a, n.a) %}"
+      "{% set n.b = (n.b, n.b) %}{% endfor %}";
+  EXPECT_EQ(rendered(tuple + "{{ n.a in {} }}").take(), "False");
+  EXPECT_EQ(fault(tuple + "{{ n.b in {} }}"),
+            "chat template: line 1: expected a key of a dict, found a tuple");
 }
 
 using Ranges = std::vector<TextRange>;
