@@ -11,8 +11,9 @@ using Form = Expression::Kind;
 
 namespace {
 
-// Chains of operators, filters and attributes nest without nested syntax.
-constexpr uint32_t kMostDepth = 200;
+// Chains of operators, filters and attributes nest without nested syntax. The interpreter has more
+// levels.
+constexpr uint32_t kMostDepth = 100;
 
 }  // namespace
 

@@ -8,7 +8,8 @@ namespace weft::jinja {
 
 namespace {
 
-constexpr uint32_t kMostLevels = 400;
+// A level takes about 1 KiB of stack. Templates of models need less than 20 levels.
+constexpr uint32_t kMostLevels = 128;
 
 Status in_line(const Status& status, uint32_t line) {
   // The innermost line is the most precise one.
@@ -20,7 +21,7 @@ Status in_line(const Status& status, uint32_t line) {
 
 Status Interpreter::Level::check() const {
   if (level_ <= kMostLevels) return {};
-  return fault(cat("macros and blocks are nested more than ", kMostLevels, " levels"));
+  return fault(cat("macros, blocks and expressions are nested more than ", kMostLevels, " levels"));
 }
 
 Interpreter::Interpreter(Variables variables, std::optional<int64_t> now, Budget budget)

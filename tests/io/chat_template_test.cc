@@ -2,8 +2,10 @@
 #include "jinja/chat_template.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -130,7 +132,7 @@ TEST(ChatTemplate, AHostileTemplateEndsWithAnError) {
   const std::string kSteps = "line 1: the template takes too many steps",
                     kBytes = "line 1: the template makes too much text",
                     kLevels = "nested more than ";
-  const std::string kLong = "{% set x = ' ' * 9999999 %}";
+  const std::string kLong = "{% set x = (' ' * 9999) * 999 %}";
   const std::string kTwins =
       "{% set m = namespace(a=(1, 2), b=(1, 3)) %}{% for i in range(17) %}"
       "{% set m.b = m.a + m.b %}{% set m.a = m.a + m.a %}{% endfor %}{% set d = {m.a: 1} %}";
@@ -147,9 +149,9 @@ TEST(ChatTemplate, AHostileTemplateEndsWithAnError) {
       {"{{ " + times("[", 1000) + "1" + times("]", 1000) + " }}", kLevels},
       {"{{ " + times("not ", 1000) + "1 }}", kLevels},
       {"{{ " + times("-", 1000) + "1 }}", kLevels},
-      {"{{ 1" + times(" + 1", 1000) + " }}", "more than 200 levels"},
-      {"{{ 'a'" + times(" | trim", 1000) + " }}", "more than 200 levels"},
-      {"{{ a" + times(".a", 1000) + " }}", "more than 200 levels"},
+      {"{{ 1" + times(" + 1", 1000) + " }}", "an expression has more than 100 levels"},
+      {"{{ 'a'" + times(" | trim", 1000) + " }}", "an expression has more than 100 levels"},
+      {"{{ a" + times(".a", 1000) + " }}", "an expression has more than 100 levels"},
       {times("{% if 1 %}", 1000) + times("{% endif %}", 1000), kLevels},
       {"{% set n = namespace(a=[]) %}{% for i in range(99) %}{% set n.a = [n.a] %}{% endfor %}",
        "more than 64 levels"},
@@ -197,7 +199,8 @@ TEST(ChatTemplate, DatesAreLimitedAsOtherTextIs) {
   ChatVariables variables;
   variables.now = 0;
   const auto text = rendered(
-      "{% set x = '%A' * 999999 %}{% for i in range(99) %}{% set y = strftime_now(x) %}{% endfor "
+      "{% set x = ('%A' * 999) * 999 %}{% for i in range(99) %}{% set y = strftime_now(x) %}{% "
+      "endfor "
       "%}",
       {}, variables);
   EXPECT_EQ(text.status().text(), "chat template: line 1: the template makes too much text");
@@ -211,6 +214,49 @@ TEST(ChatTemplate, ATupleOfSharedPartsIsAKey) {
   EXPECT_EQ(rendered(tuple + "{{ n.a in {} }}").take(), "False");
   EXPECT_EQ(fault(tuple + "{{ n.b in {} }}"),
             "chat template: line 1: expected a key of a dict, found a tuple");
+}
+
+// Calls `work` on a thread with a stack of this size.
+void on_stack(size_t size, std::function<void()> work) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, size), 0);
+  const auto run = [](void* arg) -> void* {
+    (*static_cast<std::function<void()>*>(arg))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, &work), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+TEST(ChatTemplate, NestedTemplatesFitOnASmallStack) {
+#ifdef WEFT_SANITIZED
+  constexpr size_t kStack = 2 << 20;
+#else
+  constexpr size_t kStack = 256 << 10;
+#endif
+  on_stack(kStack, [] {
+    for (const char* of : {"{{ f() }}", "{% for i in [1] if f() %}{% endfor %}",
+                           "{{ n | default(f() | default(f())) }}", "{% set n = [[[f()]]] %}"})
+      EXPECT_EQ(fault(cat("{% macro f() %}", of, "{% endmacro %}{{ f() }}")),
+                "chat template: line 1: macros, blocks and expressions are nested more than 128 "
+                "levels");
+    for (const auto& [open, close] :
+         {std::pair("(", ")"), std::pair("[", "]"), std::pair("f(", ")")})
+      EXPECT_EQ(fault("{{ " + times(open, 1000) + "1" + times(close, 1000) + " }}"),
+                "chat template: line 1: expressions and blocks are nested more than 100 levels");
+  });
+}
+
+// The levels of the longest expression and those around it are not too many.
+TEST(ChatTemplate, ALongExpressionCanBeNested) {
+  const std::string sum = "{{ 1" + times(" + 1", 98) + " }}";
+  EXPECT_EQ(rendered("{% macro f() %}" + times("{% if 1 %}", 20) + sum + times("{% endif %}", 20) +
+                     "{% endmacro %}{{ f() }}")
+                .take(),
+            "99");
 }
 
 using Ranges = std::vector<TextRange>;
