@@ -123,7 +123,7 @@ std::vector<TokenOrText> AddedTokens::find(std::string_view text, bool normalize
                                            bool specials) const {
   const Trie& trie = normalized ? normalized_ : plain_;
   std::vector<TokenOrText> out;
-  size_t done = 0;
+  size_t done = 0, end_of_spaces = 0;  // the latter: of those that are known
   for (size_t at = 0; at < text.size() && trie.nodes.size() > 1;) {
     const bool begins = trie.begins[static_cast<unsigned char>(text[at])];
     const auto [index, length] =
@@ -142,7 +142,11 @@ std::vector<TokenOrText> AddedTokens::find(std::string_view text, bool normalize
     if (token.left_strip)
       begin = without_spaces_at_end(text.substr(0, begin), std::min(done, begin));
     if (token.left_strip) begin = std::max(begin, done);
-    if (token.right_strip) end += spaces_at_start(text.substr(end));
+    if (token.right_strip) {
+      // A token of spaces may be in those after an earlier token.
+      if (end_of_spaces < end) end_of_spaces = end + spaces_at_start(text.substr(end));
+      end = end_of_spaces;
+    }
     if (done < begin) out.push_back({nullptr, done, begin});
     out.push_back({&token, begin, end});
     done = end;

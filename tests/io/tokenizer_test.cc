@@ -102,6 +102,23 @@ TEST(Tokenizer, ALongWordTakesTimeInProportionToItsLength) {
   EXPECT_EQ(tokenizer.decode(encoded(tokenizer, text), false).take(), " " + text);
 }
 
+// A token of one space takes the spaces after it, in which the next one is found.
+TEST(Tokenizer, ManyTokensOfSpacesTakeTimeInProportionToTheirNumber) {
+  auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));
+  const uint32_t id = 403;
+  json["added_tokens"].push_back({{"id", id},
+                                  {"content", " "},
+                                  {"single_word", false},
+                                  {"lstrip", false},
+                                  {"rstrip", true},
+                                  {"normalized", false},
+                                  {"special", false}});
+  auto tokenizer = parse_tokenizer(json.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().text();
+  const size_t count = 1000000;
+  EXPECT_EQ(encoded(tokenizer.value(), std::string(count, ' ')), Ids(count, id));
+}
+
 // Combining marks in the wrong order, which a normal form sorts.
 TEST(Tokenizer, ManyMarksTakeTimeInProportionToTheirNumber) {
   const Tokenizer tokenizer = parse_tokenizer(read("pattern_of_gpt4/tokenizer.json")).take();
