@@ -92,7 +92,8 @@ Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
     return fault(cat(name, " has the id ", token.id, " of token ", shown(*other)));
   WEFT_TRY(check_size(token.content).within(name));
   TextPart pattern{token.content, 0};
-  std::vector<Growth> growth = growth_of(normalizers, pattern.text.size());
+  SearchBudget searches(pattern.text.size());
+  std::vector<Growth> growth = growth_of(normalizers, pattern.text.size(), searches);
   if (token.normalized) WEFT_TRY(normalize(normalizers, growth, pattern).within(name));
   WEFT_TRY(check_size(pattern.text).within(cat(name, ", normalized")));
   const auto index = static_cast<uint32_t>(tokens_.size());

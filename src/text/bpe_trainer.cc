@@ -95,7 +95,8 @@ Status Trainer::read_words(std::string_view text) {
   WEFT_TRY_ASSIGN(stage.pattern, byte_level_pattern());
   std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> seen;
   const std::vector<PreTokenizer> stages{stage};
-  std::vector<Growth> growth = growth_of(stages, text.size());
+  SearchBudget searches(text.size());
+  std::vector<Growth> growth = growth_of(stages, text.size(), searches);
   const TextPart whole{std::string(text), 0};
   return split_words(stages, growth, whole, [&](std::string_view word) -> Status {
     const auto known = seen.find(word);

@@ -170,7 +170,8 @@ std::string valid_part(std::string_view bytes, Tail tail) {
 }
 
 Result<std::string> decode_tokens(const std::vector<Decoder>& stages, Tokens tokens, Tail tail) {
-  std::vector<Growth> growth = growth_of(stages, bytes_of(tokens));
+  SearchBudget searches(bytes_of(tokens));
+  std::vector<Growth> growth = growth_of(stages, bytes_of(tokens), searches);
   for (size_t i = 0; i < stages.size(); ++i) WEFT_TRY(apply(stages[i], growth[i], tokens, tail));
   std::string out;
   for (const std::string& token : tokens) out += token;

@@ -1,5 +1,5 @@
-// How much a step of a tokenizer makes of a text. Steps that make several characters of one
-// multiply, so that a small file and a short text could fill the memory.
+// What a step of a tokenizer makes of a text, and what all of them search in it. Steps that make
+// several characters of one multiply, so that a small file and a short text could fill the memory.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,15 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "text/regex.h"
 
 namespace weft {
 
 class Growth {
  public:
-  // `step` is borrowed.
-  Growth(std::string_view step, size_t text_bytes) : step_(step), text_bytes_(text_bytes) {}
+  // `step` and `searches` are borrowed.
+  Growth(std::string_view step, size_t text_bytes, SearchBudget& searches)
+      : step_(step), text_bytes_(text_bytes), searches_(searches) {}
 
   // Counts bytes that the step has made of a part of the text.
   Status add(size_t bytes) {
@@ -26,16 +28,21 @@ class Growth {
                       ", expected at most ", kPerByte, " bytes of each byte and ", kMore, " more"));
   }
 
+  // Of all steps.
+  SearchBudget& searches() { return searches_; }
+
  private:
   std::string_view step_;
   size_t text_bytes_, made_ = 0;
+  SearchBudget& searches_;
 };
 
 // Of each step, for one text.
 template <typename Step>
-std::vector<Growth> growth_of(const std::vector<Step>& steps, size_t text_bytes) {
+std::vector<Growth> growth_of(const std::vector<Step>& steps, size_t text_bytes,
+                              SearchBudget& searches) {
   std::vector<Growth> out;
-  for (const Step& step : steps) out.emplace_back(step.where, text_bytes);
+  for (const Step& step : steps) out.emplace_back(step.where, text_bytes, searches);
   return out;
 }
 

@@ -84,7 +84,7 @@ Result<TextPart> replaced(const TextPart& part, const Regex& pattern, std::strin
     if (done < part.first) out.first += std::min(end, part.first) - done;
     return append(text.substr(done, end - done));
   };
-  Matches matches(pattern, text);
+  Matches matches(pattern, text, growth.searches());
   for (;;) {
     WEFT_TRY_ASSIGN(const bool found, matches.next());
     if (!found) break;

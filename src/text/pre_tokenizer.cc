@@ -63,9 +63,9 @@ class Joiner {
 };
 
 Status split_by_pattern(const Regex& pattern, Behavior behavior, bool invert, Word word,
-                        const Next& next) {
+                        SearchBudget& searches, const Next& next) {
   Joiner joiner(behavior, word, next);
-  Matches matches(pattern, word.text);
+  Matches matches(pattern, word.text, searches);
   size_t done = 0;
   for (;;) {
     WEFT_TRY_ASSIGN(const bool found, matches.next());
@@ -118,7 +118,7 @@ Status split_whitespace(Word word, const Next& next) {
   return emit(word.text.size());
 }
 
-Status byte_level(const PreTokenizer& stage, Word word, const Next& next) {
+Status byte_level(const PreTokenizer& stage, Word word, SearchBudget& searches, const Next& next) {
   std::string with_prefix;
   if (stage.prefix == PreTokenizer::Prefix::always && !word.text.starts_with(' ')) {
     with_prefix = " ";
@@ -130,7 +130,7 @@ Status byte_level(const PreTokenizer& stage, Word word, const Next& next) {
     return next({letters, part.first});
   };
   if (!stage.uses_pattern) return map(word);
-  return split_by_pattern(stage.pattern, Behavior::isolated, false, word, map);
+  return split_by_pattern(stage.pattern, Behavior::isolated, false, word, searches, map);
 }
 
 Status metaspace(const PreTokenizer& stage, Word word, const Next& next) {
@@ -150,11 +150,11 @@ Status metaspace(const PreTokenizer& stage, Word word, const Next& next) {
                             Behavior::merged_with_next, {text, word.first}, next);
 }
 
-Status apply(const PreTokenizer& stage, Word word, const Next& next) {
+Status apply(const PreTokenizer& stage, Word word, SearchBudget& searches, const Next& next) {
   switch (stage.kind) {
-    case PreTokenizer::Kind::byte_level: return byte_level(stage, word, next);
+    case PreTokenizer::Kind::byte_level: return byte_level(stage, word, searches, next);
     case PreTokenizer::Kind::split:
-      return split_by_pattern(stage.pattern, stage.behavior, stage.invert, word, next);
+      return split_by_pattern(stage.pattern, stage.behavior, stage.invert, word, searches, next);
     case PreTokenizer::Kind::digits:
       return split_by_character(is_numeric, stage.behavior, word, next);
     case PreTokenizer::Kind::metaspace: return metaspace(stage, word, next);
@@ -174,7 +174,7 @@ Status apply_from(const Stages& stages, std::vector<Growth>& growth, size_t at, 
                   const WordSink& sink) {
   if (word.text.empty()) return {};
   if (at == stages.size()) return sink(word.text);
-  return apply(stages[at], word, [&](Word part) -> Status {
+  return apply(stages[at], word, growth[at].searches(), [&](Word part) -> Status {
     WEFT_TRY(growth[at].add(part.text.size()));
     return apply_from(stages, growth, at + 1, part, sink);
   });

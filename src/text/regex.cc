@@ -3,6 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "text/oniguruma.h"
 
@@ -10,8 +12,10 @@ namespace weft {
 
 namespace {
 
-constexpr size_t kLongest = 1 << 16;       // bytes of an expression
-constexpr uint32_t kMostSteps = 10000000;  // of one match
+constexpr size_t kLongest = 1 << 16;  // bytes of an expression
+// A match within these limits takes nothing from the budget.
+constexpr uint32_t kFreeSteps = 64;
+constexpr size_t kFreeBytes = 256;
 constexpr uint32_t kMostHeap = 64 * 1024;  // KiB
 
 std::string pcre2_text(int error) {
@@ -28,6 +32,7 @@ struct Freer {
   }
 };
 
+using CompiledCode = std::unique_ptr<pcre2_code, Freer<pcre2_code_free>>;
 using CompileContext = std::unique_ptr<pcre2_compile_context, Freer<pcre2_compile_context_free>>;
 using MatchContext = std::unique_ptr<pcre2_match_context, Freer<pcre2_match_context_free>>;
 using MatchData = std::unique_ptr<pcre2_match_data, Freer<pcre2_match_data_free>>;
@@ -41,12 +46,12 @@ const unsigned char* bytes_of(std::string_view text) {
 }  // namespace
 
 struct Regex::Code {
-  explicit Code(pcre2_code* of) : code(of) {}
-  ~Code() { pcre2_code_free(code); }
+  explicit Code(std::string of) : name(std::move(of)) {}
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
 
-  pcre2_code* const code;
+  const std::string name;  // in messages
+  CompiledCode code, counted;
 };
 
 Result<Regex> Regex::make(std::string_view pattern) {
@@ -58,54 +63,135 @@ Result<Regex> Regex::make(std::string_view pattern) {
   const CompileContext context(pcre2_compile_context_create(nullptr));
   if (!context) return no_memory();
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  int error = 0;
-  size_t position = 0;
-  pcre2_code* code =
-      pcre2_compile(bytes_of(text), text.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
-                    &position, context.get());
-  if (!code) return Status(weft::Code::data, cat(name, ": ", pcre2_text(error)));
-  // Where PCRE2 cannot compile to machine code, it interprets.
-  (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+  auto made = std::make_shared<Regex::Code>(name);
+  const auto compile = [&](CompiledCode& code, uint32_t compile_options,
+                           uint32_t jit_options) -> Status {
+    int error = 0;
+    size_t position = 0;
+    code.reset(pcre2_compile(
+        bytes_of(text), text.size(),
+        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | compile_options, &error,
+        &position, context.get()));
+    if (!code) return Status(weft::Code::data, cat(name, ": ", pcre2_text(error)));
+    // Where PCRE2 cannot compile to machine code, it interprets.
+    (void)pcre2_jit_compile(code.get(), jit_options);
+    return {};
+  };
+  WEFT_TRY(compile(made->code, 0, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD));
+  WEFT_TRY(compile(made->counted, PCRE2_AUTO_CALLOUT, PCRE2_JIT_COMPLETE));
   Regex out;
-  out.code_ = std::make_shared<const Regex::Code>(code);
+  out.code_ = std::move(made);
   return out;
 }
 
 struct Matches::State {
-  MatchContext context;
+  MatchContext context, counted;
   MatchData data;
 };
 
-Matches::Matches(const Regex& regex, std::string_view text) : regex_(regex), text_(text) {}
+namespace {
+
+// What a match has taken up to now.
+struct Progress {
+  SearchBudget& budget;
+  size_t at;
+};
+
+// PCRE2 calls it before each item of the expression.
+int count(pcre2_callout_block* block, void* data) {
+  Progress& progress = *static_cast<Progress*>(data);
+  const size_t at = block->current_position;
+  const size_t passed = std::max(at, progress.at) - std::min(at, progress.at);
+  progress.at = at;
+  return progress.budget.spend(1 + passed) ? 0 : PCRE2_ERROR_CALLOUT;
+}
+
+}  // namespace
+
+Matches::Matches(const Regex& regex, std::string_view text, SearchBudget& budget)
+    : regex_(regex), text_(text), budget_(budget) {}
 
 Matches::~Matches() = default;
 
 Status Matches::prepare() {
   auto state = std::make_unique<State>();
   state->context.reset(pcre2_match_context_create(nullptr));
-  state->data.reset(pcre2_match_data_create_from_pattern(regex_.code()->code, nullptr));
-  if (!state->context || !state->data) return no_memory();
-  pcre2_set_match_limit(state->context.get(), kMostSteps);
-  pcre2_set_heap_limit(state->context.get(), kMostHeap);
+  state->counted.reset(pcre2_match_context_create(nullptr));
+  state->data.reset(pcre2_match_data_create_from_pattern(regex_.code()->code.get(), nullptr));
+  if (!state->context || !state->counted || !state->data) return no_memory();
+  pcre2_set_match_limit(state->context.get(), kFreeSteps);
+  pcre2_set_match_limit(state->counted.get(), UINT32_MAX);
+  for (pcre2_match_context* context : {state->context.get(), state->counted.get()})
+    pcre2_set_heap_limit(context, kMostHeap);
   state_ = std::move(state);
   return {};
 }
 
+// Searches in the text before `end`; PCRE2_ERROR_PARTIAL: what follows may decide.
+int Matches::match(size_t from, size_t end, uint32_t options) {
+  if (end < text_.size()) options |= PCRE2_PARTIAL_HARD;
+  const auto run = [&](uint32_t more) {
+    return pcre2_match(regex_.code()->code.get(), bytes_of(text_), end, from,
+                       options | more | PCRE2_NO_UTF_CHECK, state_->data.get(),
+                       state_->context.get());
+  };
+  const int found = run(0);
+  return found == PCRE2_ERROR_JIT_STACKLIMIT ? run(PCRE2_NO_JIT) : found;
+}
+
+// A match at this place only; PCRE2_ERROR_CALLOUT: it takes too much.
+int Matches::match_counted(size_t from) {
+  const auto run = [&](uint32_t more) {
+    Progress progress{budget_, from};
+    pcre2_set_callout(state_->counted.get(), count, &progress);
+    return pcre2_match(regex_.code()->counted.get(), bytes_of(text_), text_.size(), from,
+                       PCRE2_ANCHORED | more | PCRE2_NO_UTF_CHECK, state_->data.get(),
+                       state_->counted.get());
+  };
+  const int found = run(0);
+  return found == PCRE2_ERROR_JIT_STACKLIMIT ? run(PCRE2_NO_JIT) : found;
+}
+
+// PCRE2 limits the steps at each place where a match may begin, and not the characters that a
+// repetition passes in one step. So the search sees a part of the text and takes few steps; where
+// they do not suffice, both are counted.
 Result<bool> Matches::search(size_t from) {
   if (!state_) WEFT_TRY(prepare());
-  const auto match = [&](uint32_t options) {
-    return pcre2_match(regex_.code()->code, bytes_of(text_), text_.size(), from,
-                       options | PCRE2_NO_UTF_CHECK, state_->data.get(), state_->context.get());
-  };
-  int found = match(0);
-  if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = match(PCRE2_NO_JIT);
-  if (found == PCRE2_ERROR_NOMATCH) return false;
-  if (found == PCRE2_ERROR_NOMEMORY) return no_memory();
-  if (found < 0)
-    return Status(Code::data, cat("the search for a regular expression failed at byte ", from,
-                                  " of the text: ", pcre2_text(found)));
-  const size_t* range = pcre2_get_ovector_pointer(state_->data.get());
+  const std::string& name = regex_.code()->name;
+  const size_t* const range = pcre2_get_ovector_pointer(state_->data.get());
+  uint32_t options = 0;
+  for (;;) {
+    size_t end = from + std::min(kFreeBytes, text_.size() - from);
+    while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xc0) == 0x80) ++end;
+    int found = match(from, end, options);
+    if (found == PCRE2_ERROR_MATCHLIMIT && options == 0) {
+      // The place is not known.
+      options = PCRE2_ANCHORED;
+      continue;
+    }
+    const bool is_counted = found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_PARTIAL;
+    if (is_counted) {
+      if (found == PCRE2_ERROR_PARTIAL) from = range[0];
+      end = text_.size();
+      found = match_counted(from);
+    }
+    if (found == PCRE2_ERROR_NOMATCH || (found > 0 && range[0] == end && end < text_.size())) {
+      const bool is_one_place = is_counted || options != 0;
+      if (is_one_place ? from == text_.size() : end == text_.size()) return false;
+      from = is_one_place ? from + utf8_bytes(text_.substr(from)) : end;
+      continue;
+    }
+    if (found == PCRE2_ERROR_NOMEMORY) return no_memory();
+    if (found == PCRE2_ERROR_CALLOUT)
+      return Status(Code::data,
+                    cat(name, ": the search takes too many steps at byte ", from, " of a text of ",
+                        text_.size(), ", expected at most ", SearchBudget::kSteps, " and ",
+                        SearchBudget::kStepsPerByte, " for each byte"));
+    if (found < 0)
+      return Status(Code::data, cat(name, ": the search failed at byte ", from,
+                                    " of the text: ", pcre2_text(found)));
+    break;
+  }
   begin_ = range[0];
   end_ = range[1];
   // \K, which moves the begin, is not translated.

@@ -51,8 +51,9 @@ class Tokenizer::Encoding {
       : parts_(parts),
         text_(text),
         find_specials_(find_specials),
-        normalized_(growth_of(parts.normalizers, text.size())),
-        split_(growth_of(parts.pre_tokenizers, text.size())),
+        searches_(text.size()),
+        normalized_(growth_of(parts.normalizers, text.size(), searches_)),
+        split_(growth_of(parts.pre_tokenizers, text.size(), searches_)),
         out_(out) {}
 
   Status run() {
@@ -98,6 +99,7 @@ class Tokenizer::Encoding {
   const TokenizerParts& parts_;
   const std::string_view text_;
   const bool find_specials_;
+  SearchBudget searches_;
   std::vector<Growth> normalized_, split_;
   std::vector<uint32_t>& out_;
   WordCache cache_;

@@ -24,6 +24,12 @@ std::string read(const std::string& name) {
   return text.str();
 }
 
+std::string repeated(const char* text, size_t count) {
+  std::string out;
+  for (size_t i = 0; i < count; ++i) out += text;
+  return out;
+}
+
 Ids encoded(const Tokenizer& tokenizer, const std::string& text, EncodeOptions options = {}) {
   Ids ids;
   const Status status = tokenizer.encode(text, options, ids);
@@ -271,15 +277,53 @@ TEST(Tokenizer, AWordThatIsTooLongIsRefused) {
   ::munmap(zeros, size);
 }
 
+// Words are the matches of the pattern; two letters a of one word are a token.
+Tokenizer split_by(const std::string& pattern) {
+  const nlohmann::json json = {
+      {"version", "1.0"},
+      {"added_tokens", nlohmann::json::array()},
+      {"pre_tokenizer",
+       {{"type", "Split"},
+        {"pattern", {{"Regex", pattern}}},
+        {"behavior", "Isolated"},
+        {"invert", false}}},
+      {"model",
+       {{"type", "BPE"},
+        {"vocab", {{"a", 0}, {"b", 1}, {"aa", 2}, {"\u00e9", 3}}},
+        {"merges", nlohmann::json::array({nlohmann::json::array({"a", "a"})})}}}};
+  auto tokenizer = parse_tokenizer(json.dump());
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().text();
+  return tokenizer.take();
+}
+
 TEST(TokenizerFile, AnExpensivePatternEndsWithAnError) {
-  auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));
-  json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(?:a|aa)+[^ac]";
-  const Tokenizer tokenizer = parse_tokenizer(json.dump()).take();
-  Ids ids;
-  const Status status = tokenizer.encode(std::string(5000, 'a') + "c", {}, ids);
-  EXPECT_EQ(
-      status.text(),
-      "the search for a regular expression failed at byte 0 of the text: match limit exceeded");
+  // Steps at one place; steps at each place; letters that each place passes in few steps.
+  const std::pair<std::string, size_t> hostile[] = {
+      {"(?:a|aa)+[^ac]", 5000}, {"a*a*a*b|a", 3000}, {"a*b|a", 100000}};
+  for (const auto& [pattern, count] : hostile) {
+    Ids ids;
+    const std::string text(count, 'a'), error = split_by(pattern).encode(text, {}, ids).text();
+    EXPECT_TRUE(error.starts_with(
+        cat("regular expression '", pattern, "': the search takes too many steps at byte ")))
+        << error;
+    EXPECT_TRUE(error.ends_with(
+        cat(" of a text of ", count, ", expected at most 30000000 and 1000 for each byte")))
+        << error;
+  }
+}
+
+// A search begins with a part of the text and with few steps.
+TEST(Tokenizer, MatchesOfAnyLengthAreFound) {
+  for (const char* pattern : {"a+", "(?:a|c)+", "a+(?=b)", "a+(?!a)", "\\ba+|a+", "a*[b-c]*?(?=b)"})
+    for (size_t before = 0; before < 3; ++before)
+      for (const size_t count : {2, 64, 250, 252, 254, 256, 258, 510, 512, 5000, 100000}) {
+        Ids expected(before, 3);
+        expected.insert(expected.end(), count / 2, 2);
+        expected.push_back(1);
+        const std::string text = repeated("\u00e9", before) + std::string(count, 'a') + "b";
+        EXPECT_TRUE(encoded(split_by(pattern), text) == expected)
+            << pattern << " " << before << " " << count;
+      }
 }
 
 }  // namespace
