@@ -985,7 +985,8 @@ typedef struct weft_chat_config {
   uint32_t add_generation_prompt;   /**< 1: the text ends with the beginning of an answer; 0: it ends with the last message. Default: 1 */
   int64_t local_time_ns;      /**< for templates that print the date: the local time since 1970-01-01 00:00. 0: none; such a template then
                                    prints a date of its own, or fails. Default: 0 */
-  uint32_t refuse_specials;   /**< 1: for contents that are not trusted: those that change the text's special tokens are refused. Default: 0 */
+  uint32_t refuse_specials;   /**< 1: for contents that are not trusted: those that change the text's special tokens, or other added tokens
+                                   that the template writes, are refused. Roles must be trusted. Default: 0 */
   uint32_t reserved;          /**< 0 */
 } weft_chat_config;
 /** Sets the defaults. Thread: any. */

@@ -1,10 +1,12 @@
 // Tokenizers and streams of text.
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "api/handles.h"
 #include "io/replacement.h"
 #include "io/tokenizer_json.h"
+#include "text/unicode.h"
 
 using namespace weft;
 using namespace weft::api;
@@ -48,21 +50,8 @@ Result<std::vector<ChatMessage>> messages_of(const weft_chat_message* messages, 
   return out;
 }
 
-Result<std::vector<uint32_t>> specials_in(const Tokenizer& tokenizer, const std::string& text) {
-  std::vector<uint32_t> ids;
-  WEFT_TRY(tokenizer.encode(text, {}, ids));
-  std::erase_if(ids, [&](uint32_t id) { return !tokenizer.is_special(id); });
-  return ids;
-}
-
-Status refuse_specials(const Tokenizer& tokenizer, size_t message, const std::string& text) {
-  WEFT_TRY_ASSIGN(const std::vector<uint32_t> found, specials_in(tokenizer, text));
-  if (found.empty()) return {};
-  return Status(Code::invalid, cat("message ", message, " contains the special token ",
-                                   shown(*tokenizer.token(found.front()))));
-}
-
-// A template can make the name of a special token of a role and what stands around it.
+// Roles choose special tokens, so the program must choose them. With other characters, a role could
+// also end the text around it.
 Status check_role(size_t message, const std::string& role) {
   const bool is_word = std::all_of(role.begin(), role.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-' || c >= 0x80;
@@ -72,17 +61,61 @@ Status check_role(size_t message, const std::string& role) {
                                    ", expected letters, digits, '_' and '-'"));
 }
 
+// Has a character that is no letter, digit or white space.
+bool has_sign(std::string_view text) {
+  while (!text.empty()) {
+    const char32_t point = take_code_point(text);
+    if (!is_word(point) && !is_white_space(point)) return true;
+  }
+  return false;
+}
+
+// The tokens that mark parts of a conversation: special tokens, and the added tokens that a
+// template writes around contents, which a file may declare not special. Words and white space are
+// none: any text may have them.
+class Marks {
+ public:
+  explicit Marks(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  // `text`: what a template makes of contents without marks.
+  Status add(const std::string& text) {
+    std::vector<uint32_t> ids;
+    WEFT_TRY(tokenizer_.encode(text, {}, ids));
+    for (const uint32_t id : ids)
+      if (tokenizer_.is_added(id) && has_sign(*tokenizer_.token(id))) written_.insert(id);
+    return {};
+  }
+  Result<std::vector<uint32_t>> in(const std::string& text) const {
+    std::vector<uint32_t> ids;
+    WEFT_TRY(tokenizer_.encode(text, {}, ids));
+    std::erase_if(
+        ids, [&](uint32_t id) { return !tokenizer_.is_special(id) && !written_.contains(id); });
+    return ids;
+  }
+  std::string name(uint32_t id) const { return shown(*tokenizer_.token(id)); }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::set<uint32_t> written_;
+};
+
+Status refuse_marks(const Marks& marks, size_t message, const std::string& text) {
+  WEFT_TRY_ASSIGN(const std::vector<uint32_t> found, marks.in(text));
+  if (found.empty()) return {};
+  return Status(Code::invalid, cat("message ", message, " contains the special token ",
+                                   marks.name(found.front())));
+}
+
 // `text`: the rendered messages; `plain`: the same with other contents. A template can also join
 // parts of messages to the name of a special token.
-Status compare_specials(const Tokenizer& tokenizer, const std::string& text,
-                        const std::string& plain) {
-  WEFT_TRY_ASSIGN(const std::vector<uint32_t> found, specials_in(tokenizer, text));
-  WEFT_TRY_ASSIGN(const std::vector<uint32_t> expected, specials_in(tokenizer, plain));
+Status compare_marks(const Marks& marks, const std::string& text, const std::string& plain) {
+  WEFT_TRY_ASSIGN(const std::vector<uint32_t> found, marks.in(text));
+  WEFT_TRY_ASSIGN(const std::vector<uint32_t> expected, marks.in(plain));
   if (found == expected) return {};
   size_t same = 0;
   while (same < found.size() && same < expected.size() && found[same] == expected[same]) ++same;
   const auto name = [&](const std::vector<uint32_t>& ids) {
-    return same < ids.size() ? shown(*tokenizer.token(ids[same])) : "none";
+    return same < ids.size() ? marks.name(ids[same]) : "none";
   };
   return Status(Code::invalid, cat("the contents of the messages change special token ", same,
                                    " of the text to ", name(found), ", expected ", name(expected)));
@@ -100,15 +133,24 @@ class Rendering {
     return source_.chat.render(messages, variables_, config_.add_generation_prompt != 0);
   }
 
-  Status refuse_specials_of(std::vector<ChatMessage> messages, const std::string& rendered) const {
-    for (size_t i = 0; i < messages.size(); ++i) {
-      WEFT_TRY(check_role(i, messages[i].role));
-      WEFT_TRY(refuse_specials(tokenizer_, i, messages[i].content));
-    }
-    for (ChatMessage& message : messages)
+  Status refuse_specials_of(const std::vector<ChatMessage>& messages,
+                            const std::string& rendered) const {
+    for (size_t i = 0; i < messages.size(); ++i) WEFT_TRY(check_role(i, messages[i].role));
+    std::vector<ChatMessage> others = messages;
+    for (ChatMessage& message : others)
       if (!message.content.empty()) message.content = "a";
-    WEFT_TRY_ASSIGN(const std::string plain, text(messages));
-    return compare_specials(tokenizer_, rendered, plain);
+    WEFT_TRY_ASSIGN(const std::string plain, text(others));
+    Marks marks(tokenizer_);
+    WEFT_TRY(marks.add(plain));
+    // A content may have the marks of a role that is not in these messages.
+    for (const char* role : {"system", "user", "assistant", "tool"}) {
+      const ChatMessage message{role, "a"};
+      const Result<std::string> alone = source_.chat.render({&message, 1}, variables_, true);
+      if (alone.ok()) WEFT_TRY(marks.add(alone.value()));
+    }
+    for (size_t i = 0; i < messages.size(); ++i)
+      WEFT_TRY(refuse_marks(marks, i, messages[i].content));
+    return compare_marks(marks, rendered, plain);
   }
 
  private:

@@ -140,6 +140,8 @@ bool Tokenizer::is_special(uint32_t id) const {
   return added && added->special;
 }
 
+bool Tokenizer::is_added(uint32_t id) const { return parts_.added.token(id) != nullptr; }
+
 const std::string* Tokenizer::token(uint32_t id) const {
   const AddedToken* added = parts_.added.token(id);
   return added ? &added->content : parts_.model.vocabulary().token(id);

@@ -47,6 +47,7 @@ class Tokenizer {
 
   uint32_t size() const;  // all ids are smaller
   bool is_special(uint32_t id) const;
+  bool is_added(uint32_t id) const;  // special or not
   // The text of a token as the vocabulary has it, or null.
   const std::string* token(uint32_t id) const;
   std::optional<uint32_t> id(std::string_view token) const;

@@ -985,7 +985,7 @@ pub struct weft_chat_config {
     pub add_generation_prompt: u32,
     /// for templates that print the date: the local time since 1970-01-01 00:00. 0: none; such a template then prints a date of its own, or fails. Default: 0
     pub local_time_ns: i64,
-    /// 1: for contents that are not trusted: those that change the text's special tokens are refused. Default: 0
+    /// 1: for contents that are not trusted: those that change the text's special tokens, or other added tokens that the template writes, are refused. Roles must be trusted. Default: 0
     pub refuse_specials: u32,
     /// 0
     pub reserved: u32,
