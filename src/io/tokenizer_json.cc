@@ -137,9 +137,9 @@ Result<Tokenizer> build(const Json& json, VocabularyPart& vocabulary, MergesPart
     if (version != "1.0")
       return fault(cat("'version' is ", shown(version), ", this version of weft knows 1.0"));
   }
+  // Those of the program that wrote the file. Transformers resets them, too.
   for (const char* key : {"truncation", "padding"})
-    if (!fields.absent(key))
-      return fault(cat(shown(key), " is set, expected null: weft changes no lengths"));
+    if (!fields.absent(key)) WEFT_TRY(fields.object(key).status());
   WEFT_TRY_ASSIGN(const Json* model, fields.object("model"));
   WEFT_TRY_ASSIGN(parts.model, read_model(*model, vocabulary, merges));
   const auto stage = [&](const char* key, auto&& read, auto& out) -> Status {

@@ -214,8 +214,6 @@ TEST(TokenizerFile, WhatIsNotKnownIsRefusedByName) {
   const auto pattern = [](const char* text) { return json{{"Regex", text}}; };
   const std::string at = "/pre_tokenizer/pretokenizers/0/pattern";
   EXPECT_EQ(error_with("/new", 1), "unknown key 'new'");
-  EXPECT_EQ(error_with("/truncation", {{"max_length", 5}}),
-            "'truncation' is set, expected null: weft changes no lengths");
   EXPECT_EQ(error_with("/model/type", "Unigram"),
             "model: 'type' is 'Unigram', this version of weft knows BPE");
   EXPECT_EQ(error_with("/model/dropout", 0.5), "model: 'dropout' is 0.5, expected null or 0");
@@ -238,6 +236,23 @@ TEST(TokenizerFile, WhatIsNotKnownIsRefusedByName) {
             "added token '<|end|>' has id 7, expected 0, as in the vocabulary");
   EXPECT_EQ(error_with("/pre_tokenizer/pretokenizers/0/behavior", "x").substr(0, 36),
             "pre_tokenizer 0: 'behavior' is 'x', ");
+}
+
+TEST(TokenizerFile, TruncationAndPaddingHaveNoEffect) {
+  const std::string text = "say hello, Hello hellos";
+  auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));
+  const Ids expected = encoded(parse_tokenizer(json.dump()).take(), text);
+  json["truncation"] = {
+      {"direction", "Right"}, {"max_length", 4}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  json["padding"] = {{"strategy", {{"Fixed", 64}}},
+                     {"direction", "Right"},
+                     {"pad_id", 0},
+                     {"pad_type_id", 0},
+                     {"pad_token", "<|end|>"}};
+  auto tokenizer = parse_tokenizer(json.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().text();
+  EXPECT_GT(expected.size(), 4u);
+  EXPECT_EQ(encoded(tokenizer.value(), text), expected);
 }
 
 TEST(TokenizerFile, AnAddedTokenHasALimitedSize) {
