@@ -106,17 +106,19 @@ void SampleReader::add_end(std::vector<int32_t>& ids) const {
   if (end_ >= 0 && (ids.empty() || ids.back() != end_)) ids.push_back(end_);
 }
 
+// A completion that is encoded by itself would begin as a text does, which many tokenizers mark
+// with a space. So the ids are those of the whole text, as in read_messages().
 Result<SampleIds> SampleReader::read_completion(const Json& object) const {
   Fields fields(object, "");
   std::string prompt, completion;
   WEFT_TRY(fields.text(kPrompt, prompt));
   WEFT_TRY(fields.text(kCompletion, completion));
   SampleIds out;
-  WEFT_TRY_ASSIGN(out.ids, encode(prompt, /*add_begin=*/true));
-  WEFT_TRY_ASSIGN(const std::vector<int32_t> answer, encode(completion, /*add_begin=*/false));
-  if (answer.empty()) return fault("'completion' has no tokens");
-  out.learned.assign(out.ids.size(), false);
-  out.ids.insert(out.ids.end(), answer.begin(), answer.end());
+  WEFT_TRY_ASSIGN(const std::vector<int32_t> before, encode(prompt, /*add_begin=*/true));
+  WEFT_TRY_ASSIGN(out.ids, encode(prompt + completion, /*add_begin=*/true));
+  const size_t first = common(before, out.ids);
+  if (first == out.ids.size()) return fault("'completion' has no tokens");
+  out.learned.assign(first, false);
   add_end(out.ids);
   out.learned.resize(out.ids.size(), true);
   return out;

@@ -49,26 +49,31 @@ Result<JsonSamples> open(const Directory& directory, const std::string& text,
   return JsonSamples::open(directory / "a.jsonl", tokenizer(), chat(), options);
 }
 
+// The ids are those of PreTrainedTokenizerFast of Transformers for the prompt and for the prompt
+// with the completion.
 TEST(JsonSamples, OnlyCompletionsAreTargets) {
   const Directory directory;
-  // The end is not added again.
-  for (const char* completion : {" It is I.", " It is I.</s>"}) {
-    auto samples = open(directory, "\n" + line("Who is it?", completion), {.end = 2});
+  const auto check = [&](const std::string& prompt, const std::string& completion, size_t first,
+                         const Row& sample) {
+    auto samples = open(directory, "\n" + line(prompt, completion), {.end = 2});
     ASSERT_TRUE(fine(samples.status()));
     Row tokens(40, -7), targets(40, -7);
     const int64_t window = samples.value().training(0, 0, 0, 1);
     ASSERT_TRUE(fine(samples.value().read(window, tokens.data(), targets.data())));
-    Row sample = ids_of("Who is it?", true);
-    const size_t answer = sample.size();
-    EXPECT_EQ(sample.front(), 1);
-    for (const int32_t id : ids_of(" It is I.", false)) sample.push_back(id);
-    sample.push_back(2);
     for (size_t i = 0; i < 40; ++i) {
       EXPECT_EQ(tokens[i], i + 1 < sample.size() ? sample[i] : 0) << completion << i;
-      EXPECT_EQ(targets[i], i + 1 >= answer && i + 1 < sample.size() ? sample[i + 1] : -1)
+      EXPECT_EQ(targets[i], i + 1 >= first && i + 1 < sample.size() ? sample[i + 1] : -1)
           << completion << i;
     }
-  }
+  };
+  const Row sample = {1, 352, 313, 329, 393, 387, 330, 341, 290, 352, 388, 387, 299, 273, 2};
+  check("Who is it?", " It is I.", 9, sample);
+  check("Who is it?", " It is I.</s>", 9, sample);  // the end is not added again
+  // A space at the end of the prompt has the same ids.
+  check("Who is it? ", "It is I.", 10, sample);
+  check("a", "b", 3, {1, 352, 322, 323, 2});  // the tokenizer puts a space before a text
+  // The token "tion" of the text is not one of the prompt, whose last token is "t".
+  check("The opt", "ion", 4, {1, 352, 417, 460, 421, 2});
 }
 
 TEST(JsonSamples, OfATextAllTokensAreTargets) {
@@ -245,9 +250,8 @@ TEST(JsonSamples, LongOnesAreCutWhereTheyHaveATarget) {
   EXPECT_EQ(samples.value().skipped(), 1);
   EXPECT_EQ(samples.value().trainings(), 2);  // of the three that are used, one is held out
   EXPECT_EQ(samples.value().evaluations(), 1);
-  Row whole = ids_of("a", true);
-  const size_t prompt = whole.size();
-  for (const int32_t id : ids_of(std::string(60, 'x'), false)) whole.push_back(id);
+  const size_t prompt = ids_of("a", true).size();
+  const Row whole = ids_of("a" + std::string(60, 'x'), true);
   ASSERT_GT(whole.size(), 9u);
   Row tokens(8), targets(8), answer(whole.begin() + 1, whole.begin() + 9);
   std::fill_n(answer.begin(), prompt - 1, -1);
@@ -310,7 +314,7 @@ TEST(JsonSamples, ACutOneEndsWithItsLastTarget) {
 
 TEST(JsonSamples, OneThatJustFitsIsNotLong) {
   const Directory directory;
-  const auto tokens = static_cast<int64_t>(ids_of("a", true).size() + ids_of("b", false).size());
+  const auto tokens = static_cast<int64_t>(ids_of("ab", true).size());
   for (const auto what : {LongSamples::refuse, LongSamples::cut, LongSamples::skip}) {
     auto samples = open(directory, line("a", "b"), {.length = tokens - 1, .long_samples = what});
     ASSERT_TRUE(fine(samples.status()));
