@@ -881,7 +881,8 @@ typedef enum weft_long_samples WEFT_UINT32_ { WEFT_LONG_REFUSE = 0, WEFT_LONG_CU
 /** Data of a preset. Default of every field, except end_token: 0 or NULL. */
 typedef struct weft_data_config {
   uint32_t size;
-  int32_t end_token;          /**< NAME.jsonl: the token after each completion and text that does not end with it; -1: none. Default: -1 */
+  int32_t end_token;          /**< NAME.jsonl: the token after each completion and text that does not end with it, or with an eos_token_id
+                                   of the model beside the tokenizer; -1: none. Default: -1 */
   const char *path;           /**< little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of
                                    bytes if the vocabulary is 256 and there is no tokenizer. NULL: synthetic data, or only eval_path */
   const char *eval_path;      /**< a file of held-out data, or NULL */

@@ -95,8 +95,10 @@ Result<JsonSampleOptions> sample_options(const weft_data_config& c) {
 Status open_source(const char* path, const weft_data_config& c, const JsonSampleOptions& options,
                    weft_data& data, std::unique_ptr<SampleSource>& out) {
   if (is_json_samples(path)) {
+    JsonSampleOptions of_model = options;
+    WEFT_TRY_ASSIGN(of_model.ends, Result(c.tokenizer->ends));
     WEFT_TRY_ASSIGN(JsonSamples samples,
-                    JsonSamples::open(path, *c.tokenizer->tokenizer, c.tokenizer->chat, options));
+                    JsonSamples::open(path, *c.tokenizer->tokenizer, c.tokenizer->chat, of_model));
     data.cut += samples.cut();
     data.skipped += samples.skipped();
     out = std::make_unique<JsonSamples>(std::move(samples));

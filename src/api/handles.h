@@ -45,7 +45,8 @@ struct weft_model {
 
 struct weft_tokenizer {
   std::shared_ptr<const weft::Tokenizer> tokenizer;
-  weft::Result<weft::ChatSource> chat;  // or why there is none
+  weft::Result<weft::ChatSource> chat;      // or why there is none
+  weft::Result<std::vector<int32_t>> ends;  // tokens that end texts of the model beside it
 };
 
 struct weft_profile {

@@ -4,7 +4,9 @@
 #include <set>
 
 #include "api/handles.h"
+#include "io/file.h"
 #include "io/replacement.h"
+#include "io/source_files.h"
 #include "io/tokenizer_json.h"
 #include "text/unicode.h"
 
@@ -27,10 +29,11 @@ Status check_flags(uint32_t flags, uint32_t known, const char* expected) {
   return Status(Code::invalid, cat("flags are ", flags, ", expected ", expected));
 }
 
-Status make(Result<Tokenizer> opened, Result<ChatSource> chat, weft_tokenizer** out) {
+Status make(Result<Tokenizer> opened, Result<ChatSource> chat, Result<std::vector<int32_t>> ends,
+            weft_tokenizer** out) {
   WEFT_TRY_ASSIGN(Tokenizer tokenizer, std::move(opened));
   auto shared = std::make_shared<const Tokenizer>(std::move(tokenizer));
-  *out = new weft_tokenizer{std::move(shared), std::move(chat)};
+  *out = new weft_tokenizer{std::move(shared), std::move(chat), std::move(ends)};
   return {};
 }
 
@@ -204,7 +207,7 @@ weft_status weft_tokenizer_open(const char* path, weft_tokenizer** out, weft_err
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(path, "path"));
     WEFT_TRY(require(out, "out"));
-    return make(open_tokenizer(path), open_chat(path), out);
+    return make(open_tokenizer(path), open_chat(path), end_tokens(directory_of(path)), out);
   });
 }
 
@@ -214,7 +217,8 @@ weft_status weft_tokenizer_parse(const char* json, size_t size, weft_tokenizer**
     WEFT_TRY(require(json, "json"));
     WEFT_TRY(require(out, "out"));
     return make(parse_tokenizer({json, size}).within("tokenizer"),
-                Status(Code::not_found, "a tokenizer without a file has no chat template"), out);
+                Status(Code::not_found, "a tokenizer without a file has no chat template"),
+                std::vector<int32_t>(), out);
   });
 }
 

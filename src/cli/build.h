@@ -76,9 +76,9 @@ Outcome open_checkpoint(const std::string& command, const std::string& path, Che
 
 // For a path that has adapters and no model.
 Outcome only_adapters(const std::string& path);
-// The token that ends a text; -1: none.
-inline int32_t end_token_of(const weft_checkpoint_info& info) {
-  return info.n_ends > 0 ? info.ends[0] : -1;
+// The tokens that end a text.
+inline std::span<const int32_t> ends_of(const weft_checkpoint_info& info) {
+  return {info.ends, info.n_ends};
 }
 
 // Makes a view of `samples` samples of such inputs, starting at `first`. They must outlive it.

@@ -79,7 +79,7 @@ Outcome Evaluator::open_file() {
   weft_error err = sized<weft_error>();
   weft_checkpoint_info info = sized<weft_checkpoint_info>();
   CLI_CALL(weft_checkpoint_describe(built_.checkpoint.get(), &info));
-  CLI_TRY(open_held_out(data, built_.info, end_token_of(info), data_));
+  CLI_TRY(open_held_out(data, built_.info, ends_of(info), data_));
   windows_ = weft_data_eval_windows(data_.get());
   return {};
 }

@@ -63,8 +63,7 @@ class TrialRun {
     DataOptions generated;
     generated.file = kSynthetic;
     DataPtr data;
-    CLI_TRY(
-        open_data(generated, built_.info, /*end_token=*/-1, plan_.micro_batch_size, true, data));
+    CLI_TRY(open_data(generated, built_.info, /*ends=*/{}, plan_.micro_batch_size, true, data));
     std::vector<TensorPtr> inputs(inputs_of(options_.model));
     CLI_TRY(make_inputs(built_.info, samples_of_step(plan_), inputs));
     CLI_TRY(ranks_.start(built_.plan.get(), launch_, run_));

@@ -171,7 +171,7 @@ Outcome Train::take_epochs(weft_checkpoint* resumed) {
   StartWeights weights;
   CLI_TRY(build_model(options.model, stages_of(options.plan), built));
   CLI_TRY(weights.open(options.init, built, resumed));
-  CLI_TRY(open_data(options.data, built.info, weights.end_token(), options.plan.micro_batch_size,
+  CLI_TRY(open_data(options.data, built.info, weights.ends(), options.plan.micro_batch_size,
                     /*trains=*/true, data));
   CLI_TRY(steps_of_epochs(options.epochs, data.get(), options.plan, options.steps));
   Outcome curve = check_curve(options.optimizer, options.steps);

@@ -13,8 +13,8 @@ struct StartWeights {
 
   // Those of `resumed` or, if it is null, of `init`, --init, or of the MODEL of `built`.
   Outcome open(const std::string& init, const Built& built, weft_checkpoint* resumed);
-  // The token that ends a text; -1: none.
-  int32_t end_token() const { return end_token_of(info); }
+  // The tokens that end a text.
+  std::span<const int32_t> ends() const { return ends_of(info); }
 
  private:
   CheckpointPtr init_;

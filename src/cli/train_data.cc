@@ -1,8 +1,10 @@
 #include "cli/train_data.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 
+#include "cli/console.h"
 #include "cli/token_text.h"
 
 namespace weft::cli {
@@ -36,21 +38,34 @@ Outcome take_long_samples(const DataOptions& options, weft_long_samples& out) {
   return {};
 }
 
+// The token after completions and texts. A model can have several that end texts, of which the
+// tokenizer names the usual one.
+Outcome choose_end_token(const DataOptions& options, const weft_preset_info& model,
+                         std::span<const int32_t> ends, const weft_tokenizer* tokenizer,
+                         int32_t& out) {
+  int32_t usual = -1;
+  if (tokenizer) CLI_TRY(read_end_token(options.tokenizer, tokenizer, usual));
+  const bool is_known = std::find(ends.begin(), ends.end(), usual) != ends.end();
+  const bool is_usual = ends.empty() || is_known;
+  out = is_usual ? usual : ends.front();
+  if (out < model.vocabulary) return {};
+  return {kBadInput,
+          std::string(is_usual ? "eos_token of the tokenizer" : "eos_token_id of the model") +
+              " is " + std::to_string(out) + ", expected a token of its vocabulary of " +
+              std::to_string(model.vocabulary),
+          "it ends each completion and text; correct it in " +
+              std::string(is_usual ? "tokenizer_config.json"
+                                   : "generation_config.json or config.json")};
+}
+
 // Opens the files of `config`, with what else they need.
-Outcome open_files(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
-                   weft_data_config config, DataPtr& out) {
+Outcome open_files(const DataOptions& options, const weft_preset_info& model,
+                   std::span<const int32_t> ends, weft_data_config config, DataPtr& out) {
   config.vocabulary = model.vocabulary;
   config.seq_len = model.seq_len;
   config.width = model.tokens ? 0 : model.width;
   config.packed = options.has_json();
   CLI_TRY(take_long_samples(options, config.long_samples));
-  if (options.has_json()) config.end_token = end_token;
-  if (config.end_token >= model.vocabulary)
-    return {
-        kBadInput,
-        "eos_token_id of the model is " + std::to_string(config.end_token) +
-            ", expected a token of its vocabulary of " + std::to_string(model.vocabulary),
-        "it ends each completion and text; correct it in generation_config.json or config.json"};
   std::error_code ignored;
   if (!options.tokenizer.empty() && !std::filesystem::exists(options.tokenizer, ignored))
     return {kBadInput, options.tokenizer + ": does not exist", ""};  // also if it is not read
@@ -58,6 +73,12 @@ Outcome open_files(const DataOptions& options, const weft_preset_info& model, in
   if (model.tokens && !options.tokenizer.empty() &&
       (is_text(config.path) || is_text(config.eval_path)))
     CLI_TRY(open_tokenizer(options.tokenizer, tokenizer));
+  if (options.has_json())
+    CLI_TRY(choose_end_token(options, model, ends, tokenizer.get(), config.end_token));
+  if (config.path && is_json(config.path) && config.end_token < 0)
+    complain("train",
+             "no token ends completions and texts: neither the model nor the tokenizer has one",
+             "the model does not learn to stop; name one as eos_token in tokenizer_config.json");
   config.tokenizer = tokenizer.get();
   weft_error err = sized<weft_error>();
   CLI_CALL(weft_data_open(&config, Out(out), &err));
@@ -86,8 +107,9 @@ void add_long_samples(const weft_data* data, JsonObject& out) {
       .add("skipped_samples", weft_data_skipped_samples(data));
 }
 
-Outcome open_data(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
-                  uint32_t micro_batch_size, bool trains, DataPtr& out) {
+Outcome open_data(const DataOptions& options, const weft_preset_info& model,
+                  std::span<const int32_t> ends, uint32_t micro_batch_size, bool trains,
+                  DataPtr& out) {
   CLI_TRY(check_eval(options.eval));
   const double share = share_of(options.eval);
   if (model.tokens && options.file.empty() && (trains || !options.eval.empty()))
@@ -104,7 +126,7 @@ Outcome open_data(const DataOptions& options, const weft_preset_info& model, int
   if (config.eval_path && !config.path)
     return {kUsage, "--eval '" + options.eval + "' is a file, which requires --data FILE",
             "generated data has held-out samples of its own: --eval 0.1"};
-  CLI_TRY(open_files(options, model, end_token, config, out));
+  CLI_TRY(open_files(options, model, ends, config, out));
   const int64_t windows = weft_data_eval_windows(out.get());
   if (!options.eval.empty() && !model.tokens && windows < micro_batch_size)
     return {kBadInput,
@@ -125,11 +147,11 @@ Outcome steps_of_epochs(uint64_t epochs, const weft_data* data, const PlanOption
   return {};
 }
 
-Outcome open_held_out(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
-                      DataPtr& out) {
+Outcome open_held_out(const DataOptions& options, const weft_preset_info& model,
+                      std::span<const int32_t> ends, DataPtr& out) {
   weft_data_config config = defaults(weft_data_config_init);
   config.eval_path = options.eval.c_str();
-  return open_files(options, model, end_token, config, out);
+  return open_files(options, model, ends, config, out);
 }
 
 Outcome submit(weft_run* run, std::span<const TensorPtr> inputs, weft_step_mode mode,

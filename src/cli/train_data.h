@@ -32,16 +32,17 @@ inline int64_t samples_of_step(const PlanOptions& plan) {
   return int64_t{plan.micro_batches} * plan.micro_batch_size;
 }
 
-// `end_token`: of samples; -1: none. `trains`: the run makes steps, so that it needs data.
-Outcome open_data(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
-                  uint32_t micro_batch_size, bool trains, DataPtr& out);
+// `ends`: tokens that end texts of the model. `trains`: the run makes steps, so that it needs data.
+Outcome open_data(const DataOptions& options, const weft_preset_info& model,
+                  std::span<const int32_t> ends, uint32_t micro_batch_size, bool trains,
+                  DataPtr& out);
 // Sets the steps of so many epochs, of data that has been opened.
 Outcome steps_of_epochs(uint64_t epochs, const weft_data* data, const PlanOptions& plan,
                         uint64_t& steps);
 
 // Opens only the file `options.eval`.
-Outcome open_held_out(const DataOptions& options, const weft_preset_info& model, int32_t end_token,
-                      DataPtr& out);
+Outcome open_held_out(const DataOptions& options, const weft_preset_info& model,
+                      std::span<const int32_t> ends, DataPtr& out);
 
 // The inputs of a model: tokens, targets, and positions if samples are packed.
 inline size_t inputs_of(const ModelOptions& model) { return model.packed ? 3 : 2; }

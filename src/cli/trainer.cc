@@ -64,8 +64,8 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(open_weights(resumed));
   CLI_TRY(check_rounds());
   if (!data_)
-    CLI_TRY(open_data(options_.data, built_.info, weights_.end_token(),
-                      options_.plan.micro_batch_size, step_ < options_.steps, data_));
+    CLI_TRY(open_data(options_.data, built_.info, weights_.ends(), options_.plan.micro_batch_size,
+                      step_ < options_.steps, data_));
   CLI_TRY(check_writable(options_.checkpoint));
   CLI_TRY(directory_.take(resumed ? &weights_.info : nullptr));
   CLI_TRY(announce());

@@ -66,7 +66,7 @@ Result<Json> read_config(const std::string& path) {
 }  // namespace
 
 Result<ChatSource> open_chat(const std::string& tokenizer) {
-  const std::string directory = is_directory(tokenizer) ? tokenizer : parent_path(tokenizer);
+  const std::string directory = directory_of(tokenizer);
   const std::string file = join_path(directory, kTemplateFile),
                     config_file = join_path(directory, kConfigFile);
   WEFT_TRY_ASSIGN(const Json config, read_config(config_file));

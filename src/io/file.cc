@@ -289,6 +289,10 @@ std::string parent_path(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
+std::string directory_of(const std::string& path) {
+  return is_directory(path) ? path : parent_path(path);
+}
+
 bool path_exists(const std::string& path) {
   struct stat info;
   return ::lstat(path.c_str(), &info) == 0;

@@ -82,7 +82,7 @@ Result<JsonSamples> JsonSamples::open(const std::string& path, const Tokenizer& 
   WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
   JsonSamples out;
   out.length_ = options.length;
-  const SampleReader reader(tokenizer, chat, options.vocabulary, options.end);
+  const SampleReader reader(tokenizer, chat, options.vocabulary, options.end, options.ends);
   size_t number = 0;
   std::string_view rest = text;
   if (constexpr std::string_view kMark = "\xef\xbb\xbf"; rest.starts_with(kMark))  // a BOM

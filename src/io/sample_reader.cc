@@ -103,7 +103,10 @@ Result<std::vector<int32_t>> SampleReader::encode(std::string_view text, bool ad
 
 // Files for other trainers may have the token at the end of texts in the text.
 void SampleReader::add_end(std::vector<int32_t>& ids) const {
-  if (end_ >= 0 && (ids.empty() || ids.back() != end_)) ids.push_back(end_);
+  const auto ends = [this](int32_t id) {
+    return id == end_ || std::find(ends_.begin(), ends_.end(), id) != ends_.end();
+  };
+  if (end_ >= 0 && (ids.empty() || !ends(ids.back()))) ids.push_back(end_);
 }
 
 // A completion that is encoded by itself would begin as a text does, which many tokenizers mark

@@ -24,10 +24,10 @@ struct SampleIds {
 class SampleReader {
  public:
   // `chat`: or why there is none. `end`: the token after a completion or text that does not end
-  // with it; -1: none.
+  // with it or one of `ends`; -1: none.
   SampleReader(const Tokenizer& tokenizer, const Result<ChatSource>& chat, int64_t vocabulary,
-               int32_t end)
-      : tokenizer_(tokenizer), chat_(chat), vocabulary_(vocabulary), end_(end) {}
+               int32_t end, const std::vector<int32_t>& ends)
+      : tokenizer_(tokenizer), chat_(chat), vocabulary_(vocabulary), end_(end), ends_(ends) {}
 
   // Of {"prompt": TEXT, "completion": TEXT}, whose completion is learned, {"text": TEXT}, which is
   // learned as a whole, or {"messages": [{"role": TEXT, "content": TEXT}, ...]}, of which the
@@ -45,6 +45,7 @@ class SampleReader {
   const Result<ChatSource>& chat_;
   int64_t vocabulary_;
   int32_t end_;
+  const std::vector<int32_t>& ends_;
 };
 
 }  // namespace weft

@@ -147,10 +147,35 @@ class Tokenize(Case):
         steps, _ = self.train(*args, "--checkpoint", self.path("ck"))
         self.assertLess(steps[-1]["loss"], steps[0]["loss"] - 1)
         ids = lines(run("tokenize", FILES, "-", "--json", input=text).stdout)[0]["ids"]
-        self.assertEqual(lines(run("eval", self.path("ck"), "--data", samples, "--json").stdout)[0]["tokens"], 8 * len(ids))  # after <s>
+        self.assertEqual(lines(run("eval", self.path("ck"), "--data", samples, "--json").stdout)[0]["tokens"], 8 * (len(ids) + 1))  # after <s>
         with open(samples, "a", encoding="utf-8") as file:
             file.write('{"texts": "a"}\n')
         self.fails(3, "a.jsonl: line 9: expected 'prompt' and 'completion', 'text', or 'messages', found none of them", "train", *args)
+
+    def test_the_tokenizer_names_the_token_that_ends_texts(self):
+        data, tokenizer = self.path("a.jsonl"), self.path("tokenizer")
+        with open(data, "w", encoding="utf-8") as file:
+            file.write(json.dumps({"prompt": "It", "completion": " is</s>"}) + "\n" + json.dumps({"prompt": "It", "completion": " is"}) + "\n")
+        shutil.copytree(FILES, tokenizer)
+        args = [MODEL.replace("VOCABULARY", "522"), "--data", data, "--tokenizer", tokenizer, "--steps", 1]
+        warning = "weft: train: no token ends completions and texts: neither the model nor the tokenizer has one\n"
+
+        def tokens(**configs):
+            done = run("train", *args, "--checkpoint", self.path("ck"))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for name, config in configs.items():
+                with open(self.path(f"ck/source/{name}.json"), "w", encoding="utf-8") as file:
+                    json.dump(config, file)
+            found = lines(run("eval", self.path("ck"), "--data", data, "--json").stdout)[0]["tokens"]
+            shutil.rmtree(self.path("ck"))
+            return found, warning in done.stderr
+
+        both = tokens()[0]
+        self.assertEqual(tokens(generation_config={"eos_token_id": [1, 2]}), (both, False))
+        self.assertEqual(tokens(generation_config={"eos_token_id": [1]}), (both + 1, False))  # </s> is no end of this model
+        os.remove(os.path.join(tokenizer, "tokenizer_config.json"))
+        self.assertEqual(tokens(), (both - 1, True))
+        self.assertEqual(tokens(generation_config={"eos_token_id": [1, 2]}), (both, True))
 
     def test_answers_of_conversations_are_learned(self):
         samples = self.path("a.jsonl")

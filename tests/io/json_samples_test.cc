@@ -76,6 +76,23 @@ TEST(JsonSamples, OnlyCompletionsAreTargets) {
   check("The opt", "ion", 4, {1, 352, 417, 460, 421, 2});
 }
 
+TEST(JsonSamples, TheEndIsNotAddedAfterAnotherEnd) {
+  const Directory directory;
+  const auto last_of = [&](const std::string& sample) {
+    auto samples = open(directory, sample, {.end = 2, .ends = {0, 2}});
+    EXPECT_TRUE(fine(samples.status()));
+    Row tokens(40), targets(40);
+    EXPECT_TRUE(fine(samples.value().read(0, tokens.data(), targets.data())));
+    const auto end =
+        std::find_if(targets.rbegin(), targets.rend(), [](int32_t t) { return t != -1; });
+    return Row(end, end + 2);
+  };
+  EXPECT_EQ(last_of(line("a", "b")), (Row{2, 323}));
+  EXPECT_EQ(last_of(line("a", "b</s>")), (Row{2, 323}));
+  EXPECT_EQ(last_of(line("a", "b<unk>")), (Row{0, 323}));
+  EXPECT_EQ(last_of(R"({"text": "ab<unk>"})"), (Row{0, 323}));
+}
+
 TEST(JsonSamples, OfATextAllTokensAreTargets) {
   const Directory directory;
   const Row begin = ids_of("Who is it?", true);

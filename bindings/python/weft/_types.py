@@ -424,7 +424,9 @@ class MeshOptions(TypedDict, total=False):
 class DataOptions(TypedDict, total=False):
     """Options of weft_data_config. Data of a preset. Default of every field, except end_token: 0 or NULL."""
     end_token: int
-    """NAME.jsonl: the token after each completion and text that does not end with it; -1: none. Default: -1"""
+    """NAME.jsonl: the token after each completion and text that does not end with it, or with an eos_token_id of the model beside the
+    tokenizer; -1: none. Default: -1
+    """
     path: Optional[str]
     """Little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of bytes if the vocabulary
     is 256 and there is no tokenizer. NULL: synthetic data, or only eval_path

@@ -945,7 +945,7 @@ pub struct weft_mesh_config {
 #[derive(Clone, Copy)]
 pub struct weft_data_config {
     pub size: u32,
-    /// NAME.jsonl: the token after each completion and text that does not end with it; -1: none. Default: -1
+    /// NAME.jsonl: the token after each completion and text that does not end with it, or with an eos_token_id of the model beside the tokenizer; -1: none. Default: -1
     pub end_token: i32,
     /// little-endian ids, NAME.u16 or NAME.u32; with `tokenizer`, a text in UTF-8, or samples, NAME.jsonl; a file of bytes if the vocabulary is 256 and there is no tokenizer. NULL: synthetic data, or only eval_path
     pub path: *const c_char,
