@@ -5,17 +5,14 @@
 #include "base/fault.h"
 #include "base/text.h"
 #include "io/file.h"
-#include "io/strict_json.h"
+#include "io/tokenizer_config.h"
 
 namespace weft {
 
 namespace {
 
-constexpr const char *kTemplateFile = "chat_template.jinja", *kConfigFile = "tokenizer_config.json",
-                     *kTemplateKey = "chat_template";
+constexpr const char *kTemplateFile = "chat_template.jinja", *kTemplateKey = "chat_template";
 constexpr size_t kMostBytes = size_t{16} << 20;
-constexpr size_t kMostValues = size_t{1} << 20;  // some for each added token
-constexpr size_t kDepth = 32;
 constexpr const char* kTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                    "pad_token", "cls_token", "mask_token"};
 
@@ -56,20 +53,13 @@ Result<std::optional<std::string>> read_template(const Json& config) {
                    " templates, but none has the name 'default'"));
 }
 
-Result<Json> read_config(const std::string& path) {
-  if (!path_exists(path)) return Json::object();
-  WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
-  const JsonLimits limits{.fractions = Fractions::allow, .depth = kDepth, .values = kMostValues};
-  return read_json(text, limits).within(path);
-}
-
 }  // namespace
 
 Result<ChatSource> open_chat(const std::string& tokenizer) {
   const std::string directory = directory_of(tokenizer);
   const std::string file = join_path(directory, kTemplateFile),
-                    config_file = join_path(directory, kConfigFile);
-  WEFT_TRY_ASSIGN(const Json config, read_config(config_file));
+                    config_file = join_path(directory, kTokenizerConfigFile);
+  WEFT_TRY_ASSIGN(const Json config, read_tokenizer_config(directory));
   std::map<std::string, std::string> tokens;
   for (const char* key : kTokens)
     if (const Status status = read_token(config, key, tokens); !status.ok())
@@ -82,7 +72,7 @@ Result<ChatSource> open_chat(const std::string& tokenizer) {
     if (!found)
       return Status(Code::not_found,
                     cat(directory, ": has no chat template, expected ", kTemplateFile, ", or ",
-                        shown(kTemplateKey), " in ", kConfigFile));
+                        shown(kTemplateKey), " in ", kTokenizerConfigFile));
     source = *found;
     name = cat(config_file, ": ", shown(kTemplateKey));
   }

@@ -1,10 +1,12 @@
 #include "io/tokenizer_json.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/fault.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "io/tokenizer_config.h"
 #include "io/tokenizer_stages.h"
 
 namespace weft {
@@ -104,7 +106,7 @@ Result<Bpe> read_model(const Json& json, VocabularyPart& vocabulary, MergesPart&
   return out;
 }
 
-Status read_added_tokens(const Json& list, TokenizerParts& parts) {
+Status read_added_tokens(const Json& list, std::vector<AddedToken>& out) {
   size_t i = 0;
   for (const Json& item : list.items()) {
     const std::string where = cat("'added_tokens' ", i++, ": ");
@@ -123,12 +125,14 @@ Status read_added_tokens(const Json& list, TokenizerParts& parts) {
     WEFT_TRY(fields.boolean("normalized", token.normalized));
     WEFT_TRY(fields.boolean("special", token.special));
     WEFT_TRY(fields.finish());
-    WEFT_TRY(parts.added.add(std::move(token), parts.model.vocabulary(), parts.normalizers));
+    out.push_back(std::move(token));
   }
   return {};
 }
 
-Result<Tokenizer> build(const Json& json, VocabularyPart& vocabulary, MergesPart& merges) {
+// `config`: of tokenizer_config.json; empty if there is none.
+Result<Tokenizer> build(const Json& json, const Json& config, VocabularyPart& vocabulary,
+                        MergesPart& merges) {
   Fields fields(json, "");
   TokenizerParts parts;
   if (fields.has("version")) {
@@ -152,23 +156,34 @@ Result<Tokenizer> build(const Json& json, VocabularyPart& vocabulary, MergesPart
   WEFT_TRY(stage("post_processor", read_post_processor, parts));
   parts.decodes = !fields.absent("decoder");
   WEFT_TRY(stage("decoder", read_decoder, parts.decoders));
+  std::vector<AddedToken> added;
   if (!fields.absent("added_tokens")) {
     WEFT_TRY_ASSIGN(const Json* list, fields.list("added_tokens"));
-    WEFT_TRY(read_added_tokens(*list, parts));
+    WEFT_TRY(read_added_tokens(*list, added));
   }
   WEFT_TRY(fields.finish());
+  const bool has_config = !config.members().empty();
+  if (has_config)
+    WEFT_TRY(apply_tokens(config, parts.model.vocabulary(), added).within(kTokenizerConfigFile));
+  for (AddedToken& token : added)
+    WEFT_TRY(parts.added.add(std::move(token), parts.model.vocabulary(), parts.normalizers));
+  if (has_config) {
+    const Json* const words =
+        fields.absent("pre_tokenizer") ? nullptr : &json.members().at("pre_tokenizer");
+    WEFT_TRY(apply_settings(config, words, parts).within(kTokenizerConfigFile));
+  }
   return Tokenizer(std::move(parts));
 }
 
 }  // namespace
 
-Result<Tokenizer> parse_tokenizer(std::string_view json) {
+Result<Tokenizer> parse_tokenizer(std::string_view json, const Json& config) {
   VocabularyPart vocabulary;
   MergesPart merges;
   JsonLimits limits{
       Fractions::allow, 10, kMostValues, "model", {{"vocab", &vocabulary}, {"merges", &merges}}};
   WEFT_TRY_ASSIGN(const Json root, read_json(json, limits));
-  return build(root, vocabulary, merges);
+  return build(root, config, vocabulary, merges);
 }
 
 std::string print_tokenizer(const TrainedBpe& bpe, size_t specials) {
@@ -205,9 +220,16 @@ std::string print_tokenizer(const TrainedBpe& bpe, size_t specials) {
 }
 
 Result<Tokenizer> open_tokenizer(const std::string& path) {
-  const std::string file = is_directory(path) ? join_path(path, "tokenizer.json") : path;
+  constexpr const char* kFile = "tokenizer.json";
+  const std::string directory = directory_of(path),
+                    file = is_directory(path) ? join_path(path, kFile) : path;
   WEFT_TRY_ASSIGN(const std::string text, read_text(file, kMostBytes));
-  return parse_tokenizer(text).within(file);
+  Json config = Json::object();
+  // Beside a file of another name, it is that of another tokenizer.
+  if (std::filesystem::path(file).filename() == kFile) {
+    WEFT_TRY_ASSIGN(config, read_tokenizer_settings(directory));
+  }
+  return parse_tokenizer(text, config).within(file);
 }
 
 }  // namespace weft

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/text.h"
+#include "files.h"
 #include "test_data.h"
 
 namespace weft {
@@ -236,6 +237,61 @@ TEST(TokenizerFile, WhatIsNotKnownIsRefusedByName) {
             "added token '<|end|>' has id 7, expected 0, as in the vocabulary");
   EXPECT_EQ(error_with("/pre_tokenizer/pretokenizers/0/behavior", "x").substr(0, 36),
             "pre_tokenizer 0: 'behavior' is 'x', ");
+}
+
+// tests/data/make_tokenizer_configs.py wrote the ids.
+TEST(TokenizerConfig, ChangesIdsAsAutoTokenizerDoes) {
+  const auto rows = nlohmann::json::parse(read("configs.json"));
+  EXPECT_GT(rows.size(), 20u);
+  for (const auto& row : rows) {
+    const test::Directory directory;
+    test::spill(directory / "tokenizer.json",
+                read(row["tokenizer"].get<std::string>() + "/tokenizer.json"));
+    for (const auto& [name, content] : row["files"].items())
+      test::spill(directory / name, content.dump());
+    for (const std::string& path : {directory.path(), directory / "tokenizer.json"}) {
+      auto tokenizer = open_tokenizer(path);
+      ASSERT_TRUE(tokenizer.ok()) << row << tokenizer.status().text();
+      EXPECT_EQ(encoded(tokenizer.value(), row["text"], {.add_begin = true, .add_end = true}),
+                row["ids"].get<Ids>())
+          << row;
+    }
+  }
+}
+
+TEST(TokenizerConfig, IsNotThatOfAFileWithAnotherName) {
+  const test::Directory directory;
+  test::spill(directory / "other.json", read("byte_fallback/tokenizer.json"));
+  test::spill(directory / "tokenizer_config.json", R"({"tokenizer_class": "GPTNeoXTokenizer"})");
+  const Tokenizer tokenizer = open_tokenizer(directory / "other.json").take();
+  EXPECT_EQ(encoded(tokenizer, "", {.add_begin = true, .add_end = true}), (Ids{1, 2}));
+}
+
+TEST(TokenizerConfig, WhatCannotBeAppliedIsRefused) {
+  const auto error = [](const std::string& config) {
+    const test::Directory directory;
+    test::spill(directory / "tokenizer.json", read("byte_fallback/tokenizer.json"));
+    test::spill(directory / "tokenizer_config.json", config);
+    const std::string text = open_tokenizer(directory.path()).status().text(),
+                      begin = directory / "tokenizer.json: tokenizer_config.json: ";
+    return text.starts_with(begin) ? text.substr(begin.size()) : text;
+  };
+  EXPECT_EQ(error(R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": true})"), "");
+  EXPECT_EQ(error(R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": false})"),
+            "'add_prefix_space' is false, but tokenizer.json puts a space before a text");
+  EXPECT_EQ(error(R"({"tokenizer_class": "LlamaTokenizer", "bos_token": null})"),
+            "'add_bos_token' is true, but 'bos_token' is null or missing");
+  EXPECT_EQ(error(R"({"split_special_tokens": true})"),
+            "'split_special_tokens' is true, expected false");
+  EXPECT_EQ(error(R"({"add_prefix_space": 1})"),
+            "'add_prefix_space' is number, expected true or false");
+  EXPECT_EQ(error(R"({"tokenizer_class": 1})"), "'tokenizer_class' is number, expected a string");
+  EXPECT_EQ(error(R"({"pad_token": 1})"),
+            "'pad_token' is number, expected a string, or an object with the string 'content'");
+  EXPECT_EQ(error(R"({"added_tokens_decoder": {"x": "a"}})"),
+            "'added_tokens_decoder' has the key 'x', expected an id");
+  EXPECT_EQ(error(R"({"additional_special_tokens": "a"})"),
+            "'additional_special_tokens' is string, expected a list of tokens");
 }
 
 TEST(TokenizerFile, TruncationAndPaddingHaveNoEffect) {
