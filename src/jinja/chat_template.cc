@@ -51,6 +51,14 @@ Status changes_text(const std::string& name, size_t message) {
                     "known; a template with generation blocks is required"));
 }
 
+Status lacks_prompt(const std::string& name, size_t message) {
+  return Status(Code::unsupported,
+                cat(name, ": the text of message ", message,
+                    " is not its content after the generation prompt, or after the begin of this "
+                    "prompt, so that the place of the answer is not known; a template with "
+                    "generation blocks is required"));
+}
+
 }  // namespace
 
 struct ChatTemplate::Parsed {
@@ -110,13 +118,19 @@ Result<RenderedChat> ChatTemplate::render_answers(std::span<const ChatMessage> m
     if (i + 1 < messages.size()) {
       WEFT_TRY_ASSIGN(through, render(messages.first(i + 1), variables, false));
     }
-    if (!through.starts_with(before)) return changes_text(parsed_->name, i);
+    if (!through.starts_with(before)) {
+      WEFT_TRY_ASSIGN(const auto found, place_of_answer(messages, i, variables, out.text));
+      if (!found || !before.starts_with(std::string_view(out.text).substr(0, found->first)))
+        return lacks_prompt(parsed_->name, i);
+      out.answers.push_back(*found);
+      continue;
+    }
     size_t end = through.size();
     if (!out.text.starts_with(through)) {
       if (!out.text.starts_with(before)) return changes_text(parsed_->name, i + 1);
-      WEFT_TRY_ASSIGN(const auto found, end_of_answer(messages, i, variables, out.text));
+      WEFT_TRY_ASSIGN(const auto found, place_of_answer(messages, i, variables, out.text));
       if (!found) return changes_text(parsed_->name, i + 1);
-      end = *found;
+      end = found->second;
     }
     out.answers.emplace_back(before.size(), end);
   }
@@ -125,9 +139,10 @@ Result<RenderedChat> ChatTemplate::render_answers(std::span<const ChatMessage> m
 
 // A template may write its last answer in another way than earlier ones; Qwen 3 puts an empty
 // reasoning before it. The place is then that of a text that stands in for the answer.
-Result<std::optional<size_t>> ChatTemplate::end_of_answer(std::span<const ChatMessage> messages,
-                                                          size_t i, const ChatVariables& variables,
-                                                          std::string_view whole) const {
+Result<std::optional<TextRange>> ChatTemplate::place_of_answer(
+    std::span<const ChatMessage> messages, size_t i, const ChatVariables& variables,
+    std::string_view whole) const {
+  using Place = std::optional<TextRange>;
   std::string other = "weft";
   while (jinja::find_text(whole, other, 0) != whole.npos) other += other;
   std::vector<ChatMessage> changed(messages.begin(), messages.end());
@@ -137,17 +152,20 @@ Result<std::optional<size_t>> ChatTemplate::end_of_answer(std::span<const ChatMe
   WEFT_TRY_ASSIGN(const std::string last, render(all.first(i + 1), variables, false));
   const size_t begin = jinja::find_text(text, other, 0),
                begin_of_last = jinja::find_text(last, other, 0);
-  if (begin == text.npos || begin_of_last == last.npos) return std::optional<size_t>();
-  const std::string_view rest = std::string_view(text).substr(begin + other.size()),
-                         turn = std::string_view(last).substr(begin_of_last + other.size());
-  if (rest.size() + begin > whole.size()) return std::optional<size_t>();
+  if (begin == text.npos || begin_of_last == last.npos) return Place();
+  const std::string_view rest = std::string_view(text).substr(begin + other.size());
+  std::string_view turn = std::string_view(last).substr(begin_of_last + other.size());
+  if (const auto eos = variables.texts.find("eos_token");
+      !rest.starts_with(turn) && eos != variables.texts.end() && turn.ends_with(eos->second))
+    turn.remove_suffix(eos->second.size());  // the end of the whole text, as with Phi-3
+  if (rest.size() + begin > whole.size()) return Place();
   const size_t end = whole.size() - rest.size();
   const auto bare = [](std::string_view part) { return jinja::stripped(part, jinja::Side::both); };
   const bool same = whole.substr(0, begin) == std::string_view(text).substr(0, begin) &&
                     whole.substr(end) == rest && rest.starts_with(turn) &&
                     // Otherwise a part of the answer, such as its reasoning, is left out.
                     bare(whole.substr(begin, end - begin)) == bare(messages[i].content);
-  return same ? std::optional(end + turn.size()) : std::nullopt;
+  return same ? Place(TextRange(begin, end + turn.size())) : Place();
 }
 
 }  // namespace weft

@@ -51,17 +51,19 @@ class ChatTemplate {
   // The text of a conversation, and where the answers are: the content of the generation blocks, if
   // the template has them. Otherwise an answer is what a message of role "assistant" adds to the
   // text after a generation prompt, with the end of its turn; fails if a later message changes more
-  // of the text than what a template puts around its last answer, so that there is no such place.
+  // of the text than what a template puts around its last answer, so that there is no such place. A
+  // prompt may begin a reasoning that the text of answers does not have.
   Result<RenderedChat> render_answers(std::span<const ChatMessage> messages,
                                       const ChatVariables& variables) const;
 
  private:
   struct Parsed;
   explicit ChatTemplate(std::shared_ptr<const Parsed> parsed) : parsed_(std::move(parsed)) {}
-  // Of message i in the text of all; none: its place is not known.
-  Result<std::optional<size_t>> end_of_answer(std::span<const ChatMessage> messages, size_t i,
-                                              const ChatVariables& variables,
-                                              std::string_view whole) const;
+  // Of message i in the text of all, from its content to the end of its turn; none: it is not
+  // known.
+  Result<std::optional<TextRange>> place_of_answer(std::span<const ChatMessage> messages, size_t i,
+                                                   const ChatVariables& variables,
+                                                   std::string_view whole) const;
 
   std::shared_ptr<const Parsed> parsed_;
 };

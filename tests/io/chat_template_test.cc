@@ -321,6 +321,40 @@ TEST(ChatTemplate, AnswersBeforeTheLastOneMayLackItsReasoning) {
   }
 }
 
+std::vector<std::string> answers_of(const char* file, const std::vector<ChatMessage>& messages) {
+  ChatVariables variables;
+  variables.texts = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+  const auto chat = ChatTemplate::parse(read(file)).take();
+  const auto rendered = chat.render_answers(messages, variables);
+  if (!rendered.ok()) return {rendered.status().text()};
+  const RenderedChat& out = rendered.value();
+  EXPECT_EQ(out.text, chat.render(messages, variables, false).take());
+  std::vector<std::string> answers;
+  for (const auto& [begin, end] : out.answers)
+    answers.push_back(out.text.substr(begin, end - begin));
+  return answers;
+}
+
+// Phi-3 ends the text of a conversation with eos_token.
+TEST(ChatTemplate, AnswersBeforeTheLastOneMayLackTheEndOfTheText) {
+  EXPECT_EQ(answers_of("phi3.jinja",
+                       {{"user", "a"}, {"assistant", "b"}, {"user", "c"}, {"assistant", "d"}}),
+            (std::vector<std::string>{"b<|end|>\n", "d<|end|>\n</s>"}));
+}
+
+// The generation prompt of DeepSeek R1 begins a reasoning, which the text of answers lacks.
+TEST(ChatTemplate, AnswersMayLackTheEndOfTheGenerationPrompt) {
+  EXPECT_EQ(answers_of("deepseek_r1.jinja",
+                       {{"user", "a"}, {"assistant", "<b>"}, {"user", "c"}, {"assistant", "d"}}),
+            (std::vector<std::string>{"<b><|end|>", "d<|end|>"}));
+  // The template removes the reasoning of answers.
+  EXPECT_EQ(answers_of("deepseek_r1.jinja", {{"user", "a"}, {"assistant", "<think>x</think>b"}}),
+            std::vector<std::string>{
+                "chat template: the text of message 1 is not its content after the generation "
+                "prompt, or after the begin of this prompt, so that the place of the answer is not "
+                "known; a template with generation blocks is required"});
+}
+
 // The text that stands in for an answer is a repetition that the others do not contain. A search
 // that takes the product of both lengths would need 45 s.
 TEST(ChatTemplate, AnswersOfRepeatedTextAreFound) {
