@@ -79,7 +79,8 @@ Result<AdapterConfig> parse_adapter_config(std::string_view json) {
       alpha / rank};
 }
 
-std::string print_adapter_config(const Model& model, const AdapterOptions& options) {
+std::string print_adapter_config(const Model& model, const AdapterOptions& options,
+                                 const std::string& base) {
   const bool all = options.targets == std::vector<std::string>{std::string(kAllLinear)};
   const std::vector<Adapter> adapters = adapters_of(model);
   const bool in_out = std::any_of(adapters.begin(), adapters.end(),
@@ -87,7 +88,7 @@ std::string print_adapter_config(const Model& model, const AdapterOptions& optio
   const bool whole = options.alpha == std::floor(options.alpha) && options.alpha < kMostWhole;
   const Json alpha = whole ? Json(static_cast<uint64_t>(options.alpha)) : Json(options.alpha);
   const Json config = Json::object({
-      {"base_model_name_or_path", nullptr},
+      {"base_model_name_or_path", base.empty() ? Json() : Json(base)},
       {"bias", "none"},
       {"fan_in_fan_out", in_out},
       {"inference_mode", true},

@@ -24,8 +24,10 @@ struct AdapterConfig {
 };
 // Fails if a field has a value for which weft would compute something else. There is no dropout.
 Result<AdapterConfig> parse_adapter_config(std::string_view json);
-// The reverse, for an adapted model.
-std::string print_adapter_config(const Model& model, const AdapterOptions& options);
+// The reverse, for an adapted model. `base`: the directory of the model without adapters; may be
+// empty.
+std::string print_adapter_config(const Model& model, const AdapterOptions& options,
+                                 const std::string& base);
 
 // Whether the path is a directory of PEFT.
 bool is_adapter_directory(const std::string& path);

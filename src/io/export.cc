@@ -257,7 +257,7 @@ Status write_adapters(const ExportSource& from, const std::string& path, DType d
   WEFT_TRY(exporter.write(join_path(path, kAdapterFile), exporter.tensors()));
   WEFT_TRY(remove_other_weights(path, {kAdapterFile}));
   return replace_text(join_path(path, kAdapterConfigFile),
-                      print_adapter_config(*preset.model, *preset.adapters));
+                      print_adapter_config(*preset.model, *preset.adapters, from.base));
 }
 
 Status export_file(const ExportSource& from, const std::string& path,

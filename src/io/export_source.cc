@@ -1,9 +1,11 @@
 #include "io/export_source.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "base/text.h"
 #include "graph/presets.h"
+#include "io/file.h"
 #include "io/named_weights.h"
 #include "io/source_files.h"
 
@@ -45,6 +47,7 @@ ExportSource export_source(Checkpoint& from) {
   ExportSource out{.path = from.path(),
                    .model = from.manifest().model,
                    .source = source_of(from.path()),
+                   .base = {},
                    .params = from.model(),
                    .trained = {},
                    .files = {},
@@ -54,6 +57,9 @@ ExportSource export_source(Checkpoint& from) {
                    }};
   for (const TensorSpec& state : from.optimizer())
     out.trained.push_back(state.name.substr(0, state.name.rfind('.')));
+  const bool adapted = std::any_of(out.params.begin(), out.params.end(),
+                                   [](const TensorSpec& param) { return is_adapter(param.name); });
+  if (adapted) out.base = base_of(out.source);  // otherwise its weights are others
   return out;
 }
 
@@ -65,6 +71,7 @@ Result<ExportSource> export_source(const Weights& from) {
   ExportSource out{.path = from.path,
                    .model = from.model,
                    .source = from.path,
+                   .base = absolute_path(from.path),
                    .params = params_of(*preset.model, false),
                    .trained = {},
                    .files = {},

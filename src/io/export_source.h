@@ -15,6 +15,7 @@ struct ExportSource {
   std::string path;
   std::string model;   // as make_preset reads it; may be empty
   std::string source;  // the directory of source_files.h; may be empty
+  std::string base;    // the directory of the model without its adapters; may be empty
   std::vector<TensorSpec> params;
   std::vector<std::string> trained;             // parameters that have optimizer state
   std::vector<std::string> files, directories;  // of weights that are read

@@ -293,6 +293,13 @@ std::string directory_of(const std::string& path) {
   return is_directory(path) ? path : parent_path(path);
 }
 
+std::string absolute_path(const std::string& path) {
+  std::error_code error;
+  const std::string out = fs::absolute(path, error).lexically_normal().string();
+  if (error) return path;
+  return out.size() > 1 && out.ends_with('/') ? out.substr(0, out.size() - 1) : out;
+}
+
 bool path_exists(const std::string& path) {
   struct stat info;
   return ::lstat(path.c_str(), &info) == 0;

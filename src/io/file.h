@@ -103,6 +103,7 @@ std::string join_path(const std::string& directory, std::string_view name);
 std::string parent_path(const std::string& path);
 // The path if it is a directory, otherwise the directory of the file.
 std::string directory_of(const std::string& path);
+std::string absolute_path(const std::string& path);  // without '.', '..' and a '/' at its end
 bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);  // or leads to one
 // The path exists, but this process has no permission to read it.

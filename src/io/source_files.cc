@@ -19,6 +19,7 @@ namespace {
 constexpr const char *kSourceDirectory = "source", *kTokenizerFile = "tokenizer.json",
                      *kGenerationConfigFile = "generation_config.json";
 constexpr const char* kModelFiles[] = {kModelConfigFile, kGenerationConfigFile};
+constexpr const char* kBaseFile = "base_model_path";  // only in the directory of checkpoints
 constexpr const char* kTokenizerFiles[] = {kTokenizerFile,
                                            "tokenizer_config.json",
                                            "special_tokens_map.json",
@@ -55,6 +56,13 @@ Status copy_tokenizer(const std::string& tokenizer, const std::string& to) {
   return copy(tokenizer, join_path(to, kTokenizerFile));
 }
 
+// Whether a directory is that of keep_source() for other checkpoints.
+bool is_kept(const std::string& source) {
+  std::error_code ignored;
+  const std::filesystem::path path = std::filesystem::canonical(source, ignored);
+  return path.filename() == kSourceDirectory && has_checkpoints(path.parent_path().string());
+}
+
 Status unexpected(const Json& value) {
   return Status(Code::data, cat("'eos_token_id' is ", value.dump(),
                                 ", expected a token, a list of tokens or null"));
@@ -63,7 +71,8 @@ Status unexpected(const Json& value) {
 }  // namespace
 
 bool is_source_file(std::string_view name) {
-  return std::find(std::begin(kModelFiles), std::end(kModelFiles), name) != std::end(kModelFiles) ||
+  return name == kBaseFile ||
+         std::find(std::begin(kModelFiles), std::end(kModelFiles), name) != std::end(kModelFiles) ||
          std::find(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), name) !=
              std::end(kTokenizerFiles);
 }
@@ -91,6 +100,8 @@ Status keep_source(const std::string& checkpoints, const std::string& source,
   if (!source.empty()) {
     WEFT_TRY(copy_all(kModelFiles, source, hidden));
     if (tokenizer.empty()) WEFT_TRY(copy_all(kTokenizerFiles, source, hidden));
+    if (!is_kept(source))
+      WEFT_TRY(replace_text(join_path(hidden, kBaseFile), absolute_path(source)));
   }
   if (!tokenizer.empty()) WEFT_TRY(copy_tokenizer(tokenizer, hidden));
   WEFT_TRY_ASSIGN(const auto names, list_directory(hidden));
@@ -114,6 +125,11 @@ std::string source_of(const std::string& checkpoint) {
   if (error) return "";
   const std::string kept = directory_or_aside((path.parent_path() / kSourceDirectory).string());
   return is_directory(kept) ? kept : "";
+}
+
+std::string base_of(const std::string& source) {
+  const auto text = read_text(join_path(source, kBaseFile), kMostConfigBytes);
+  return text.ok() ? text.value() : "";
 }
 
 Status copy_source(const std::string& source, const std::string& to) {

@@ -21,6 +21,9 @@ Status keep_source(const std::string& checkpoints, const std::string& source,
 // The directory of those files beside a checkpoint, or empty.
 std::string source_of(const std::string& checkpoint);
 
+// The absolute path of the directory of Transformers from which they were copied, or empty.
+std::string base_of(const std::string& source);
+
 // Copies all files except config.json, which describes the weights in its directory.
 Status copy_source(const std::string& source, const std::string& to);
 // Removes the files of another source, which `source` lacks; it may be empty.

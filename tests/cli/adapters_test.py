@@ -72,6 +72,22 @@ class Adapters(Case):
         self.fails(3, "was trained too", "export", self.path("ck"), self.path("out/"))
         self.assertEqual(run("export", "--merge", self.path("ck"), self.path("merged/")).returncode, 0)
 
+    def test_adapters_name_their_base_only_if_it_was_not_trained(self):
+        def base_of(directory):
+            with open(os.path.join(directory, "adapter_config.json"), encoding="utf-8") as file:
+                return json.load(file)["base_model_name_or_path"]
+
+        for name, options in ("lora", LORA), ("whole", []):
+            self.train(data("llama"), *options, *STEPS, "--in-process", "--checkpoint", self.path(name))
+        self.train("--resume", self.path("lora"), "--steps", 4, "--in-process")
+        self.assertEqual(run("export", self.path("lora"), self.path("a/")).returncode, 0)
+        self.assertEqual(base_of(self.path("a")), os.path.abspath(data("llama")))
+        self.assertEqual(run("export", self.path("whole"), "--adapter", self.path("a"), self.path("b/")).returncode, 0)
+        self.assertIsNone(base_of(self.path("b")))
+        self.train(self.path("whole"), *LORA, *STEPS, "--in-process", "--checkpoint", self.path("lora2"))
+        self.assertEqual(run("export", self.path("lora2"), self.path("c/")).returncode, 0)
+        self.assertIsNone(base_of(self.path("c")))
+
     def test_an_untrained_adapter_changes_nothing(self):
         loss = lambda *args: self.train(*args, *STEPS, "--steps", 1, "--in-process")[0][0]["loss"]
         self.assertEqual(loss(data("llama")), loss(data("llama"), *LORA))
@@ -121,6 +137,8 @@ class Adapters(Case):
             done = run("export", out, out + "-adapter/")
             self.assertEqual((done.returncode, done.stdout), (0, f"{out}-adapter/: {8 if name == 'llama' else 16} tensors of step 3\n"))
             self.assertEqual(sorted(os.listdir(out + "-adapter")), ["adapter_config.json", "adapter_model.safetensors"])
+            with open(out + "-adapter/adapter_config.json", encoding="utf-8") as file:
+                self.assertEqual(json.load(file)["base_model_name_or_path"], os.path.abspath(data(name)))
             names = tensors_of(out + "-adapter/adapter_model.safetensors")
             prefix = "base_model.model." + ("transformer.h.0.attn.c_attn" if name == "gpt2" else "model.layers.0.self_attn.q_proj")
             self.assertEqual([names[f"{prefix}.lora_{factor}.weight"][0] for factor in "AB"], [[4, 16], [48 if name == "gpt2" else 16, 4]])

@@ -105,7 +105,7 @@ class Export(Case):
         self.assertIn("tokenizer.model", os.listdir(self.kept))
         shutil.rmtree(self.path("ck", "step-00000000"))
         self.train(LLAMA, *none)
-        self.assertEqual(os.listdir(self.kept), ["config.json"])
+        self.assertEqual(sorted(os.listdir(self.kept)), ["base_model_path", "config.json"])
 
     def test_the_tokenizer_of_the_training_is_kept(self):
         self.write(self.path("book.txt"), b"It was a day of words and of rain.\n" * 40)
