@@ -115,6 +115,8 @@ Result<std::string> print_model_config(std::string_view model, const ConfigFacts
                                            *fixed.value ? fixed.value : "none", " for '", a->type,
                                            "' of Transformers"));
   }
+  WEFT_TRY_ASSIGN(const Json source, read_json(facts.source.empty() ? "{}" : facts.source,
+                                               {.fractions = Fractions::allow}));
   std::string out = cat("{\n  \"architectures\": [\"", a->loader, "\"]");
   const auto add = [&](const char* field, std::string_view value) {
     out += cat(",\n  \"", field, "\": ", value);
@@ -132,7 +134,7 @@ Result<std::string> print_model_config(std::string_view model, const ConfigFacts
         std::string_view(number.key) == "vocabulary" && value != digits_of(to_text(number.value));
   }
   if (a->rotary) {
-    WEFT_TRY_ASSIGN(const std::string rotation, print_rotation(keys, *a));
+    WEFT_TRY_ASSIGN(const std::string rotation, print_rotation(keys, *a, source));
     if (!rotation.empty()) add("rope_scaling", rotation);
     WEFT_TRY_ASSIGN(const std::string original, print_original_context(keys));
     if (!original.empty()) add("original_max_position_embeddings", original);
@@ -152,8 +154,6 @@ Result<std::string> print_model_config(std::string_view model, const ConfigFacts
     add(flag.field, value == "0" ? "false" : "true");
   }
   add("torch_dtype", facts.dtype == DType::bf16 ? R"("bfloat16")" : R"("float32")");
-  WEFT_TRY_ASSIGN(const Json source, read_json(facts.source.empty() ? "{}" : facts.source,
-                                               {.fractions = Fractions::allow}));
   for (const char* field : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     const auto value = source.members().find(field);
     if (value != source.members().end()) add(field, value->second.dump());

@@ -213,6 +213,18 @@ Result<std::string_view> type_of(std::string_view keys) {
   return std::string_view(factor == "1" ? "default" : "linear");
 }
 
+// A scaling that begins where the context ends is no key of a preset. Empty: there is none.
+std::string dynamic_scaling(const Json& source) {
+  for (const char* field : {"rope_scaling", "rope_parameters"}) {
+    const auto object = source.members().find(field);
+    if (object == source.members().end() || !object->second.is_object()) continue;
+    ConfigFields fields(object->second);
+    const auto type = type_of(fields);
+    if (type.ok() && type.value() == "dynamic") return object->second.dump();
+  }
+  return "";
+}
+
 }  // namespace
 
 Status read_rotation(ConfigFields& config, const Architecture& architecture, PresetKeys& keys) {
@@ -223,9 +235,10 @@ Status read_rotation(ConfigFields& config, const Architecture& architecture, Pre
   return read(config, "rope_parameters", keys);
 }
 
-Result<std::string> print_rotation(std::string_view keys, const Architecture& architecture) {
+Result<std::string> print_rotation(std::string_view keys, const Architecture& architecture,
+                                   const Json& source) {
   WEFT_TRY_ASSIGN(const std::string_view type, type_of(keys));
-  if (type == "default") return std::string();
+  if (type == "default") return dynamic_scaling(source);
   RotationObject out(keys, architecture.rotation_type, type);
   if (type == "longrope") {
     WEFT_TRY(check_longrope(keys));

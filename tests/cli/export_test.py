@@ -99,6 +99,17 @@ class Export(Case):
             self.assertEqual(self.config()["eos_token_id"], [2, 36])
             shutil.rmtree(self.out)
 
+    def test_a_scaling_outside_of_the_context_is_kept(self):
+        path = os.path.join(self.source, "config.json")
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+        del config["rope_scaling"]
+        scaling = {"rope_type": "dynamic", "factor": 2.5}
+        for field in "rope_scaling", "rope_parameters":
+            self.write(path, json.dumps({**config, field: scaling}).encode())
+            self.assertEqual(run("export", self.source, self.out).returncode, 0)
+            self.assertEqual(self.config()["rope_scaling"], scaling)
+
     def test_a_new_run_in_the_same_directory_has_the_files_of_its_own_model(self):
         none = [*STEPS, "--steps", 0, "--checkpoint", self.path("ck")]
         self.train(self.source, *none)
