@@ -28,6 +28,13 @@ constexpr const char* kIgnored[] = {
     "peft_version", "qalora_group_size",       "revision",       "task_type",
 };
 
+// Fields that change the adapters, or more than them.
+constexpr const char* kNotSupported[] = {
+    "alpha_pattern",           "exclude_modules",     "layer_replication",
+    "layers_pattern",          "layers_to_transform", "lora_bias",
+    "modules_to_save",         "rank_pattern",        "target_parameters",
+    "trainable_token_indices", "use_qalora"};
+
 Result<std::string> read_targets(ConfigFields& config) {
   const Json* value = config.find("target_modules");
   if (!value) return Status(Code::data, "has no 'target_modules'");
@@ -69,6 +76,10 @@ Result<AdapterConfig> parse_adapter_config(std::string_view json) {
   WEFT_TRY(config.number(
       {.field = "lora_dropout", .key = "lora_dropout", .value = 0, .whole = false}, dropout));
   WEFT_TRY_ASSIGN(const std::string targets, read_targets(config));
+  for (const char* field : kNotSupported)
+    if (const Json* value = config.find(field); value && !value->is_off())
+      return config.unexpected(field, *value, "null: weft does not support this field",
+                               Code::unsupported);
   for (const char* field : kIgnored) (void)config.find(field);
   WEFT_TRY_ASSIGN(const bool by_root, config.flag("use_rslora"));
   if (by_root) alpha *= std::sqrt(rank);  // weft divides by the rank, not by its root
