@@ -399,9 +399,28 @@ std::vector<OptionRow> Parser::rows() const {
 
 namespace {
 
+// Options of Transformers and TRL with another name.
+constexpr std::pair<std::string_view, const char*> kOtherNames[] = {
+    {"--gradient-accumulation-steps", "--micro-batches"},
+    {"--learning-rate", "--lr"},
+    {"--max-length", "--seq-len"},
+    {"--max-seq-length", "--seq-len"},
+    {"--max-steps", "--steps"},
+    {"--num-train-epochs", "--epochs"},
+    {"--per-device-train-batch-size", "--micro-batch-size"},
+    {"--warmup-ratio", "--warmup"},
+    {"--warmup-steps", "--warmup"}};
+
 Outcome unknown_argument(const CLI::App& app) {
   const std::string found = app.remaining().front();
-  return {kUsage, "unknown argument '" + found + "'", meant(found, option_names(app))};
+  const std::vector<std::string> known = option_names(app);
+  std::string name = found.substr(0, found.find('='));
+  std::replace(name.begin(), name.end(), '_', '-');
+  std::string hint = meant(found, known);
+  for (const auto& [other, option] : kOtherNames)
+    if (name == other && std::find(known.begin(), known.end(), option) != known.end())
+      hint = "did you mean " + std::string(option) + "?";
+  return {kUsage, "unknown argument '" + found + "'", hint};
 }
 
 }  // namespace

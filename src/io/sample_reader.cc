@@ -1,6 +1,7 @@
 #include "io/sample_reader.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 
 #include "base/fault.h"
@@ -19,9 +20,10 @@ constexpr const char *kPrompt = "prompt", *kCompletion = "completion", *kMessage
 bool is_empty(const Json& value) { return value.is_off() && !value.is_boolean(); }
 
 // A key that is not used, such as one of calls of tools, would change the text.
-Status refuse_others(const Fields& fields, const Json& object, const std::string& where) {
+Status refuse_others(const Json& object, std::initializer_list<std::string_view> used,
+                     const std::string& where) {
   for (const auto& [key, value] : object.members())
-    if (!fields.taken(key) && !is_empty(value))
+    if (std::find(used.begin(), used.end(), key) == used.end() && !is_empty(value))
       return Status(Code::unsupported, cat(where, shown(key), " is not supported"));
   return {};
 }
@@ -42,7 +44,7 @@ Result<std::string> content_of(Fields& fields, const Json& message, const std::s
     WEFT_TRY(of_part.text(kType, type));
     if (type != kText) return fault(cat(where, "'content' has a part of type ", shown(type)));
     WEFT_TRY(of_part.text(kText, text));
-    WEFT_TRY(refuse_others(of_part, part, cat(where, kContent, ": ")));
+    WEFT_TRY(refuse_others(part, {kType, kText}, cat(where, kContent, ": ")));
     out += text;
   }
   return out;
@@ -51,9 +53,9 @@ Result<std::string> content_of(Fields& fields, const Json& message, const std::s
 Result<ChatMessage> message_of(const Json& item, const std::string& where) {
   ChatMessage out;
   Fields fields(item, where);
+  WEFT_TRY(refuse_others(item, {kRole, kContent}, where));  // a call of tools may lack a content
   WEFT_TRY(fields.text(kRole, out.role));
   WEFT_TRY_ASSIGN(out.content, content_of(fields, item, where));
-  WEFT_TRY(refuse_others(fields, item, where));
   return out;
 }
 
@@ -83,6 +85,18 @@ Status check_others(const Json& object) {
   return {};
 }
 
+// Of an object, for an error: "'a', 'b'".
+std::string keys_of(const Json& object) {
+  constexpr size_t kMost = 5;
+  std::string out;
+  size_t count = 0;
+  for (const auto& [key, value] : object.members()) {
+    if (count++ == kMost) return out + ", ...";
+    append(out, count > 1 ? ", " : "", shown(key));
+  }
+  return out.empty() ? "no keys" : out;
+}
+
 // The number of ids at the begin of both.
 size_t common(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
@@ -96,8 +110,10 @@ Result<std::vector<int32_t>> SampleReader::encode(std::string_view text, bool ad
   WEFT_TRY(tokenizer_.encode(text, {.add_begin = add_begin}, ids));
   for (const uint32_t id : ids)
     if (id >= vocabulary_)
-      return fault(
-          cat("the tokenizer makes token ", id, ", the model has a vocabulary of ", vocabulary_));
+      return fault(cat("the tokenizer makes token ", id, ", the model has a vocabulary of ",
+                       vocabulary_,
+                       "; expected the tokenizer of the model, or a model with at least ",
+                       tokenizer_.size(), " tokens"));
   return std::vector<int32_t>(ids.begin(), ids.end());
 }
 
@@ -185,7 +201,8 @@ Result<SampleIds> SampleReader::read(std::string_view line) const {
                      "', or '", kPrompt, "' with '", kText, "'"));
   if (!has_messages && !has_text && !has_completion && !has_prompt)
     return fault(cat("expected '", kPrompt, "' and '", kCompletion, "', '", kText, "', or '",
-                     kMessages, "', found none of them"));
+                     kMessages, "' with '", kRole, "' and '", kContent, "', found ",
+                     keys_of(object)));
   WEFT_TRY(check_others(object));
   WEFT_TRY_ASSIGN(SampleIds out, has_messages ? read_messages(object)
                                  : has_text   ? read_text(object)

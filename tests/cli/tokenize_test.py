@@ -150,7 +150,8 @@ class Tokenize(Case):
         self.assertEqual(lines(run("eval", self.path("ck"), "--data", samples, "--json").stdout)[0]["tokens"], 8 * (len(ids) + 1))  # after <s>
         with open(samples, "a", encoding="utf-8") as file:
             file.write('{"texts": "a"}\n')
-        self.fails(3, "a.jsonl: line 9: expected 'prompt' and 'completion', 'text', or 'messages', found none of them", "train", *args)
+        self.fails(3, "a.jsonl: line 9: expected 'prompt' and 'completion', 'text', or 'messages' with 'role' and 'content', found 'texts'", "train",
+                   *args)
 
     def test_the_tokenizer_names_the_token_that_ends_texts(self):
         data, tokenizer = self.path("a.jsonl"), self.path("tokenizer")

@@ -40,6 +40,9 @@ class Usage(Case):
         self.fails(2, "did you mean train?", "trian")
         self.fails(2, "did you mean --ranks?", "train", "mlp", "--rank", "2")
         self.fails(2, "did you mean --merge?", "export", "--megre", "x")
+        # Options of other programs.
+        self.fails(2, "did you mean --micro-batches?", "train", "mlp", "--gradient-accumulation-steps", "2")
+        self.fails(2, "did you mean --warmup?", "train", "mlp", "--warmup_ratio=0.1")
         self.fails(2, "see weft train --help", "train", "mlp", "--steps", "many")
         self.fails(2, "--schedule", "train", "mlp", "--schedule", "zigzag")
         self.fails(2, "MODEL is missing", "train")

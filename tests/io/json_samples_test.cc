@@ -356,9 +356,12 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
   refused(good + "{\n", {"line 2"});
   refused(good + "\n" + R"({"prompt": "a"})", {"line 3", "'completion'"});
   refused(R"({"prompt": 1, "completion": "b"})", {"line 1", "'prompt'"});
-  refused(R"({"sentence": "a"})", {"line 1",
-                                   "expected 'prompt' and 'completion', 'text', or 'messages', "
-                                   "found none of them"});
+  const std::string_view expected =
+      "expected 'prompt' and 'completion', 'text', or 'messages' with 'role' and 'content', found ";
+  refused(R"({"conversations": []})", {"line 1", expected, "found 'conversations'"});
+  refused(R"({"instruction": "a", "input": "", "output": "b"})",
+          {expected, "found 'input', 'instruction', 'output'"});
+  refused("{}", {expected, "found no keys"});
   refused(good + R"({"text": 3})", {"line 2", "'text' expects a string, found 3"});
   refused(good + R"({"text": ""})", {"line 2", "'text' is empty"}, {.end = 2});
   refused(R"({"text": "a", "completion": "b"})", {"line 1", "has more than one of 'completion'"});
@@ -369,7 +372,11 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
   refused(R"({"text": "a", "system": "s"})", {"line 1", "'system' is not supported"});
   refused(line("a", ""), {"line 1", "'completion' has no tokens"});
   refused(line("a", ""), {"line 1", "'completion' has no tokens"}, {.end = 2});
-  refused(good, {"line 1", "the model has a vocabulary of 10"}, {.vocabulary = 10});
+  refused(good,
+          {"line 1",
+           "the model has a vocabulary of 10; expected the tokenizer of the model, or a model with "
+           "at least 522 tokens"},
+          {.vocabulary = 10});
   refused(good + line("a", std::string(60, 'x')) + line("a", std::string(90, 'x')),
           {"sample 2 has", "expected at most 9 for sequences of 8", "2 of 3 samples are longer"},
           {.length = 8});
@@ -377,6 +384,8 @@ TEST(JsonSamples, RefusesWhatIsNoSample) {
   refused(R"({"messages": [{"role": "user", "content": 3}]})",
           {"messages[0]: 'content' expects a string"});
   refused(R"({"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]})",
+          {"messages[0]: 'tool_calls' is not supported"});
+  refused(R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [1]}]})",
           {"messages[0]: 'tool_calls' is not supported"});
   refused(R"({"messages": [{"role": "assistant", "content": "a", "train": false}]})",
           {"messages[0]: 'train' is not supported"});
