@@ -21,11 +21,14 @@ std::vector<TensorSpec> params_of(const Model& model, bool adapters) {
   return out;
 }
 
-// The parameters in files, which must be these.
+// The parameters in files, which must be these and, beside adapters, those of their `bases`.
 Result<ReadParam> reader_of(const Weights& weights, std::shared_ptr<const Model> model,
-                            const std::vector<TensorSpec>& params) {
+                            std::vector<TensorSpec> params, std::vector<TensorSpec>& bases) {
   WEFT_TRY_ASSIGN(NamedWeights named, NamedWeights::of(weights, *model));
   WEFT_TRY_ASSIGN(const std::vector<TensorSpec> found, named.specs());
+  for (const std::string_view base : named.bases)
+    bases.push_back({std::string(base), {DType::f32, model->param(model->find_param(base)).shape}});
+  params.insert(params.end(), bases.begin(), bases.end());
   WEFT_TRY(compare_tensors(weights.path, params, found));
   WEFT_TRY(named.check_tied_head());
   return ReadParam([named = std::move(named), model = std::move(model)](std::string_view param,
@@ -34,6 +37,16 @@ Result<ReadParam> reader_of(const Weights& weights, std::shared_ptr<const Model>
     return tensor.file->read_floats(
         *tensor.entry, 0, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
   });
+}
+
+// An export of the adapters would not have another value.
+Status check_same(const TensorSpec& param, const ReadParam& base, const ReadParam& beside) {
+  std::vector<std::byte> expected(param.desc.bytes()), found(expected.size());
+  WEFT_TRY(base(param.name, expected));
+  WEFT_TRY(beside(param.name, found));
+  if (expected == found) return {};
+  return Status(Code::data, cat("the value of '", param.name, "' beside the adapters differs from ",
+                                "that of the model, expected the same"));
 }
 
 void add_files(const Weights& weights, ExportSource& out) {
@@ -77,7 +90,8 @@ Result<ExportSource> export_source(const Weights& from) {
                    .files = {},
                    .directories = {},
                    .read = {}};
-  WEFT_TRY_ASSIGN(out.read, reader_of(from, preset.model, out.params));
+  std::vector<TensorSpec> none;
+  WEFT_TRY_ASSIGN(out.read, reader_of(from, preset.model, out.params, none));
   add_files(from, out);
   return out;
 }
@@ -94,7 +108,10 @@ Result<ExportSource> add_adapters(ExportSource base, const Weights& adapters) {
   WEFT_TRY_ASSIGN(const Preset preset, make_preset(base.model, {}).within(adapters.path));
   WEFT_TRY(compare_tensors(base.path, params_of(*preset.model, false), base.params));
   const std::vector<TensorSpec> added = params_of(*preset.model, true);
-  WEFT_TRY_ASSIGN(const ReadParam read_added, reader_of(adapters, preset.model, added));
+  std::vector<TensorSpec> bases;
+  WEFT_TRY_ASSIGN(const ReadParam read_added, reader_of(adapters, preset.model, added, bases));
+  for (const TensorSpec& each : bases)
+    WEFT_TRY(check_same(each, base.read, read_added).within(adapters.path));
   base.read = [read = std::move(base.read), read_added](std::string_view param,
                                                         std::span<std::byte> out) {
     return is_adapter(param) ? read_added(param, out) : read(param, out);

@@ -35,18 +35,31 @@ ParamId tied_param(const Model& model, std::string_view name) {
   return -1;
 }
 
+// The parameter whose value is NAME.base_layer.weight, or -1.
+ParamId base_param(const std::vector<Adapter>& adapters, std::string_view name) {
+  for (const Adapter& adapter : adapters)
+    if (name == cat(adapter.name, ".base_layer.weight")) return adapter.weight;
+  return -1;
+}
+
 }  // namespace
 
 Result<NamedWeights> NamedWeights::of(const Weights& weights, const Model& model) {
   const auto is_param = [&](std::string_view name) { return model.find_param(name) >= 0; };
   NamedWeights out;
   out.weights = &weights;
+  const std::vector<Adapter> adapters =
+      weights.adapters ? adapters_of(model) : std::vector<Adapter>();
   for (const Weights::Tensor& tensor : weights.tensors) {
     std::string_view name = tensor.entry->name;
     if (!is_param(name) && name.starts_with(kAdapterPrefix))
       name.remove_prefix(kAdapterPrefix.size());
     if (!is_param(name) && name.starts_with(kGpt2Prefix)) name.remove_prefix(kGpt2Prefix.size());
     if (!is_param(name) && is_constant(name, *tensor.entry)) continue;
+    if (const ParamId base = base_param(adapters, name); base >= 0) {
+      name = model.param(base).name;
+      out.bases.push_back(name);
+    }
     if (const ParamId tied = is_param(name) ? -1 : tied_param(model, name); tied >= 0) {
       out.tied_head = tensor;
       out.tied_to = model.param(tied).name;

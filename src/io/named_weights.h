@@ -26,6 +26,8 @@ struct NamedWeights {
 
   const Weights* weights = nullptr;
   std::map<std::string_view, Weights::Tensor> params;
+  // Those that PEFT has stored beside the adapter of a head.
+  std::vector<std::string_view> bases;
   std::optional<Weights::Tensor> tied_head;  // if the model has tied the head ..
   std::string_view tied_to;                  // .. to this parameter
 };

@@ -37,16 +37,19 @@ Status check_patterns(std::string_view kept, const Plan& plan,
 }
 
 // The parameters to load from a file that has these tensors. Adapters keep their values if the file
-// has none, and the other parameters if it has only adapters; so do those that match `kept`.
+// has none, and the other parameters if it has only adapters, except for `bases`; so do those that
+// match `kept`.
 NamedTensors model_from(const Plan& plan, const std::vector<std::string_view>& found,
-                        std::string_view kept, bool only_adapters = false) {
+                        std::string_view kept, bool only_adapters = false,
+                        const std::vector<std::string_view>& bases = {}) {
   const bool adapters = only_adapters || has_adapter(found, true),
              others = !only_adapters && has_adapter(found, false);
   const NamedTensors all = model_of(plan);
   NamedTensors out;
   for (size_t i = 0; i < all.tensors.size(); ++i) {
     const std::string& name = all.places[i].name;
-    const bool absent = is_adapter(name) ? !adapters && others : !others && adapters;
+    const bool is_base = std::find(bases.begin(), bases.end(), name) != bases.end();
+    const bool absent = is_adapter(name) ? !adapters && others : !others && adapters && !is_base;
     if (!absent && !matches_any(kept, name)) out.add(all.tensors[i], ShardPart::model, name);
   }
   return out;
@@ -157,7 +160,8 @@ Status load_weights(Run& run, const Weights& weights, std::string_view kept) {
   WEFT_TRY_ASSIGN(NamedWeights named, NamedWeights::of(weights, *run.plan().whole));
   std::vector<std::string_view> names = named.names();
   WEFT_TRY(check_scale(*run.plan().whole, weights));
-  const NamedTensors model = model_from(run.plan(), names, kept, weights.adapters.has_value());
+  const NamedTensors model =
+      model_from(run.plan(), names, kept, weights.adapters.has_value(), named.bases);
   if (named.tied_head) names.push_back(named.tied_head->entry->name);
   WEFT_TRY(check_patterns(kept, run.plan(), names));
   named.leave_out(kept);

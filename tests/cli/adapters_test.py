@@ -5,7 +5,7 @@ import os
 import sys
 import unittest
 
-from weft import Case, TINY, TINY_STEP, lines, run, tensors_of
+from weft import Case, TINY, TINY_STEP, lines, run, tensors_of, write_file
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
 STEPS = ["--data", "synthetic", "--micro-batches", 4, "--micro-batch-size", 2, "--seed", 1, "--steps", 3, "--lr", 0.01]
@@ -87,6 +87,35 @@ class Adapters(Case):
         self.train(self.path("whole"), *LORA, *STEPS, "--in-process", "--checkpoint", self.path("lora2"))
         self.assertEqual(run("export", self.path("lora2"), self.path("c/")).returncode, 0)
         self.assertIsNone(base_of(self.path("c")))
+
+    def test_a_weight_beside_its_adapter_is_that_of_the_base(self):
+        """PEFT stores lm_head.base_layer.weight if the head has an adapter, also if the head is tied."""
+        for name, weight in ("llama", "lm_head.weight"), ("qwen2", "model.embed_tokens.weight"):
+            out, adapter = self.path(name), self.path(name + "-adapter")
+            self.train(data(name), "--train", "lora:rank=4,targets=q_proj,lm_head", *STEPS, "--lr", 0.1, "--in-process", "--checkpoint", out)
+            self.assertEqual(run("export", out, adapter + "/").returncode, 0)
+            prompt = ["--prompt", "1 2 3", "--temperature", 0, "--tokens", 7]
+            texts, exports = [], []
+
+            def use():
+                texts.append(run("generate", data(name), "--adapter", adapter, *prompt).stdout)
+                done = run("export", data(name), "--adapter", adapter, adapter + "-all.safetensors")
+                exports.append((done.returncode, done.stderr))
+                return tensors_of(adapter + "-all.safetensors")
+
+            whole = use()
+            file = os.path.join(adapter, "adapter_model.safetensors")
+            tensors = tensors_of(file)
+            shape, values = tensors_of(os.path.join(data(name), "model.safetensors"))[weight]
+            tensors["base_model.model.lm_head.base_layer.weight"] = (shape, values)
+            write_file(file, tensors)
+            self.assertEqual(use(), whole)
+            self.assertEqual(texts[0], texts[1])
+            self.assertEqual(exports, 2 * [(0, "")])
+            tensors["base_model.model.lm_head.base_layer.weight"] = (shape, values[::-1])
+            write_file(file, tensors)
+            self.fails(3, f"the value of '{weight}' beside the adapters differs from that of the model", "export", data(name), "--adapter", adapter,
+                       adapter + "-joined/")
 
     def test_an_untrained_adapter_changes_nothing(self):
         loss = lambda *args: self.train(*args, *STEPS, "--steps", 1, "--in-process")[0][0]["loss"]
