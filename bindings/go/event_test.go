@@ -66,23 +66,7 @@ func TestAChannelEndsWithTheStepsOfAFailedRun(t *testing.T) {
 
 // A call has left the step, so it has no event of its own.
 func TestAChannelEndsWithTheFailureOfAStepThatWasLeft(t *testing.T) {
-	entered, release := make(chan bool, 100), make(chan bool)
-	op := scaled(func() error {
-		entered <- true
-		<-release
-		return errChoice
-	})
-	_, batch := sine(t)
-	run := start(t, withOp(t, &op), small, 1)
-	ctx, cancel := context.WithCancel(background)
-	left := make(chan error)
-	go func() {
-		_, err := run.Step(ctx, weft.Train, batch...)
-		left <- err
-	}()
-	<-entered
-	cancel()
-	<-left
+	run, _, release, _ := leaveStep(t, errChoice)
 	close(release)
 	if kinds, err := received(run.Events(background)); len(kinds) != 1 || kinds[0] != weft.FailedEvent || !errors.Is(err, errChoice) {
 		t.Error("the events:", kinds, err)

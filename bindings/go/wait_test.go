@@ -144,15 +144,16 @@ func TestAStepWithACanceledContextIsNotSubmitted(t *testing.T) {
 	}
 }
 
-// leaveStep starts a step, whose op waits for the end of release, and leaves it. calls has an element for each micro-batch.
-func leaveStep(t *testing.T) (run *weft.Run, batch weft.Batch, release, calls chan bool) {
+// leaveStep starts a step, whose op waits for the end of release and then returns the error, and leaves it. calls has an element for each
+// micro-batch.
+func leaveStep(t *testing.T, failure error) (run *weft.Run, batch weft.Batch, release, calls chan bool) {
 	entered := make(chan bool, 100)
 	release, calls = make(chan bool), make(chan bool, 100)
 	op := scaled(func() error {
 		entered <- true
 		<-release
 		calls <- true
-		return nil
+		return failure
 	})
 	_, batch = sine(t)
 	run = start(t, withOp(t, &op), small, 1)
@@ -172,7 +173,7 @@ func leaveStep(t *testing.T) (run *weft.Run, batch weft.Batch, release, calls ch
 
 // A step that was left ends before a save that was submitted later, whose event is not that of the step.
 func TestAStepThatWasLeftDoesNotTakeTheEventOfASave(t *testing.T) {
-	run, batch, release, _ := leaveStep(t)
+	run, batch, release, _ := leaveStep(t, nil)
 	try(t, run.SubmitSave(t.TempDir(), weft.SaveConfig{}, 9))
 	close(release)
 	if _, err := run.Step(background, weft.Train, batch...); !errors.Is(err, weft.ESTATE) {
@@ -187,7 +188,7 @@ func TestAStepThatWasLeftDoesNotTakeTheEventOfASave(t *testing.T) {
 
 // Until then it reads the batch.
 func TestAPollWaitsForAStepThatWasLeft(t *testing.T) {
-	run, _, release, calls := leaveStep(t)
+	run, _, release, calls := leaveStep(t, nil)
 	close(release)
 	expect(t, run, 0)
 	if n := len(calls); n != small.MicroBatches {
