@@ -423,7 +423,7 @@ typedef struct weft_adapter_config {
   const char *const *targets; /**< names of linear nodes, or what follows a dot in them; or only "all-linear", each linear node that computes no
                                    output. Default: NULL, those of q_proj, v_proj, c_attn, query_key_value and qkv_proj that there are. */
   uint32_t n_targets, reserved;
-  double dropout;             /**< probability with which training drops an element of x for A, from 0, below 1. Default: 0. */
+  double dropout;             /**< probability with which training drops an element of x for A, from 0 to 0.99. Default: 0. */
 } weft_adapter_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_adapter_config_init(weft_adapter_config *config, size_t size);

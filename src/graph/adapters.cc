@@ -37,9 +37,10 @@ Status check_options(const AdapterOptions& options) {
   if (!(options.alpha > 0 && options.alpha <= kMostAlpha))
     return Status(Code::invalid, cat("alpha of the adapters is ", options.alpha,
                                      ", expected a number above 0, at most ", kMostAlpha));
-  if (options.dropout >= 0 && options.dropout < 1) return {};
+  constexpr double kMostDropout = 0.99;
+  if (options.dropout >= 0 && options.dropout <= kMostDropout) return {};
   return Status(Code::invalid, cat("dropout of the adapters is ", options.dropout,
-                                   ", expected a number from 0, below 1"));
+                                   ", expected a number from 0 to ", kMostDropout));
 }
 
 Status check_model(const Model& model) {

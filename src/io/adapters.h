@@ -22,7 +22,7 @@ struct AdapterConfig {
   std::string keys;  // of a preset: "lora_rank=8,lora_alpha=16,lora_targets=q_proj/v_proj"
   double scale = 0;  // alpha / rank
 };
-// Fails if a field has a value for which weft would compute something else. There is no dropout.
+// Fails if a field has a value for which weft would compute something else.
 Result<AdapterConfig> parse_adapter_config(std::string_view json);
 // The reverse, for an adapted model. `base`: the directory of the model without adapters; may be
 // empty.

@@ -74,8 +74,9 @@ class CheckpointWriter {
 
   CheckpointWriter() = default;
   Status divide(ShardPart part, const std::vector<TensorSpec>& tensors, uint64_t shard_bytes);
-  // Links the first `count` shards to those of another checkpoint, as far as they are the same.
-  void link_shards(const std::string& other, size_t count);
+  // Links the first `count` shards to those of another checkpoint, as far as they are the same and
+  // intact. Returns how many.
+  size_t link_shards(const std::string& other, size_t count);
 
   std::string directory_, name_;
   File lock_;

@@ -103,9 +103,9 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   out.temporary_ = Temporary(join_path(directory, hidden_directory(manifest.step, "tmp")));
   out.manifest_ = std::move(manifest);
   WEFT_TRY(make_directory(out.temporary_.path(), /*with_parents=*/false));
-  if (!frozen.same.empty()) out.link_shards(frozen.same, frozen_shards);
-  for (Shard& shard : out.shards_) {
-    if (shard.listed.bytes > 0) continue;
+  const size_t linked = frozen.same.empty() ? 0 : out.link_shards(frozen.same, frozen_shards);
+  for (size_t i = linked; i < out.shards_.size(); ++i) {
+    Shard& shard = out.shards_[i];
     const std::string path = join_path(out.temporary_.path(), shard.listed.file);
     WEFT_TRY_ASSIGN(shard.writer, SafetensorsWriter::create(path, shard.tensors));
   }
@@ -132,17 +132,22 @@ Status CheckpointWriter::divide(ShardPart part, const std::vector<TensorSpec>& t
   return {};
 }
 
-// A shard that cannot be linked is written.
-void CheckpointWriter::link_shards(const std::string& other, size_t count) {
-  const auto checkpoint = Checkpoint::open(other);
-  if (!checkpoint.ok()) return;
-  const auto& listed = checkpoint.value().manifest().shards;
-  for (size_t i = 0; i < std::min(count, listed.size()); ++i) {
-    CheckpointShard& own = shards_[i].listed;
-    const bool same = listed[i].file == own.file && listed[i].tensors == own.tensors;
-    if (same && link_path(join_path(other, own.file), join_path(temporary_.path(), own.file)).ok())
-      own = listed[i];
+// Ends at the first shard that is damaged or cannot be linked.
+size_t CheckpointWriter::link_shards(const std::string& other, size_t count) {
+  auto checkpoint = Checkpoint::open(other);
+  if (!checkpoint.ok()) return 0;
+  const std::vector<CheckpointShard> listed = checkpoint.value().manifest().shards;
+  size_t linked = 0;
+  for (; linked < std::min(count, listed.size()); ++linked) {
+    CheckpointShard& own = shards_[linked].listed;
+    const CheckpointShard& shard = listed[linked];
+    if (shard.file != own.file || shard.tensors != own.tensors) break;
+    if (!checkpoint.value().find(ShardPart::model, shard.tensors.front()).ok()) break;
+    const std::string from = join_path(other, own.file);
+    if (!link_path(from, join_path(temporary_.path(), own.file)).ok()) break;
+    own = shard;
   }
+  return linked;
 }
 
 std::vector<CheckpointWriter::Place> CheckpointWriter::order() const {

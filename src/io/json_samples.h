@@ -19,7 +19,7 @@ struct JsonSampleOptions {
   int64_t vocabulary = 0;
   int64_t length = 0;              // tokens of a window; the ids of a sample are at most one more
   int32_t end = -1;                // the token after a completion or text; -1: none
-  std::vector<int32_t> ends = {};  // no token is added after one of these either
+  std::vector<int32_t> ends = {};  // tokens after which `end` is not added
   bool packed = false;             // a window may have several samples
   LongSamples long_samples = LongSamples::refuse;
   double held_out = 0;  // share of the samples, at the end of the file; 1: all

@@ -100,7 +100,7 @@ Status keep_source(const std::string& checkpoints, const std::string& source,
   if (!source.empty()) {
     WEFT_TRY(copy_all(kModelFiles, source, hidden));
     if (tokenizer.empty()) WEFT_TRY(copy_all(kTokenizerFiles, source, hidden));
-    if (!is_kept(source))
+    if (!is_kept(source) && valid_utf8(absolute_path(source)))  // JSON has no other text
       WEFT_TRY(replace_text(join_path(hidden, kBaseFile), absolute_path(source)));
   }
   if (!tokenizer.empty()) WEFT_TRY(copy_tokenizer(tokenizer, hidden));

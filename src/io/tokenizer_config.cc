@@ -169,9 +169,14 @@ Status put_special(const Json& config, const char* key, Tokens& tokens) {
   } else {
     for (const auto& [name, item] : list->members()) items.push_back(&item);
   }
+  int added = 0;
   for (const Json* item : items) {
     WEFT_TRY_ASSIGN(AddedToken token, token_of(*item, shown(key)));
     token.special = true;
+    added += !tokens.has(token.content);
+    if (list->is_object() && added > 1)  // they get ids in the order of the file
+      return Status(Code::unsupported, cat(shown(key), " adds ", shown(token.content),
+                                           " and another token by name, expected one"));
     if (item->is_object() || !tokens.has(token.content)) tokens.put(std::move(token));
   }
   return {};

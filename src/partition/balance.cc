@@ -27,13 +27,6 @@ struct Limits {
   double stage = 0, cut = 0;
 };
 
-// Of stages, in the order in which they are compared: the bytes of the values at their ends, then
-// the sum of squares of their times, which is least if all are equal.
-struct Sum {
-  double bytes = INFINITY, squares = INFINITY;
-  auto operator<=>(const Sum&) const = default;
-};
-
 // The search relies on one property: a run of nodes does not take longer than a run that contains
 // it. Rounding preserves this order for sums of doubles that are not negative, so that the search
 // is exact. Bytes do not have this property: a longer run may end at a cut with fewer bytes.
@@ -47,6 +40,7 @@ class Chain {
     chain.bytes_ = &loads.bytes;
     chain.cut_time_ = &loads.cut_time;
     chain.cut_bytes_ = loads.cut_bytes;
+    for (const double bytes : loads.cut_bytes) chain.mean_cut_ += bytes / static_cast<double>(n);
     chain.time_.resize(n + 1);
     for (size_t v = 0; v < n; ++v) chain.time_[v + 1] = chain.time_[v] + nodes.cost[v];
     chain.time_again_ = chain.time_;
@@ -178,18 +172,18 @@ class Chain {
     return cuts;
   }
 
-  // The partition with the least sum of its stages; of several, the one with the earliest first
-  // cut, then second cut, and so on. There is one within the limits. From the last stage to the
-  // first: the least sum of a stage that begins at a node and of all later ones.
+  // The partition with the least sum over its stages of cost(); of several, the one with the
+  // earliest first cut, then second cut, and so on. There is one within the limits. From the last
+  // stage to the first: the least sum of a stage that begins at a node and of all later ones.
   std::vector<int32_t> best(Limits limits) const {
     std::vector<std::vector<size_t>> rows;
     solve(limits, &rows);
     const size_t n = nodes(), p = stages_.size();
     std::vector<std::vector<size_t>> ends(p, std::vector<size_t>(n, n));
-    std::vector<Sum> behind(n + 1), here;
-    behind[n] = {0, 0};
+    std::vector<double> behind(n + 1, INFINITY), here;
+    behind[n] = 0;
     for (size_t s = p; s-- > 0;) {
-      here.assign(n + 1, Sum());
+      here.assign(n + 1, INFINITY);
       for (size_t v = rows[s][s]; v < n; v = rows[s][v + 1])
         here[v] = least_sum({s, v, n}, limits, rows[s + 1], behind, ends[s][v]);
       behind.swap(here);
@@ -246,18 +240,34 @@ class Chain {
       begin = end;
     }
   }
+  // Of a stage and the cut at its end. The squares of times have the least sum if all stages take
+  // the same time. The narrowest cuts are taken where that changes times by little, such as those
+  // before blocks, and no stage is small because its cut is narrow.
+  double cost(const RunOfNodes& run, double mean) const {
+    constexpr double kOfCuts = 0.2;
+    const double share = mean > 0 ? time(run.stage, run.begin, run.end) / mean : 0;
+    const bool is_cut = run.end < nodes() && mean_cut_ > 0;
+    return share * share * (stages_[run.stage].speed / fastest_) +
+           (is_cut ? kOfCuts * (cut_bytes_[run.end] / mean_cut_) : 0);
+  }
+
+  // About the mean time of the stages beside the slowest one.
+  double mean_time(Limits limits) const {
+    constexpr double kMost = 1024;  // times that a stage can take: a square of it is finite
+    const double others = time_.back() / fastest_ - limits.stage;
+    const auto stages = static_cast<double>(stages_.size());
+    return std::max(others / std::max(1.0, stages - 1), limits.stage / kMost);
+  }
+
   // Of a stage that begins there and ends at `end`, and of the stages after it, which can begin at
   // the nodes of `begins` and have the sums `behind`.
-  Sum least_sum(RunOfNodes run, Limits limits, const std::vector<size_t>& begins,
-                const std::vector<Sum>& behind, size_t& end) const {
-    Sum least;
+  double least_sum(RunOfNodes run, Limits limits, const std::vector<size_t>& begins,
+                   const std::vector<double>& behind, size_t& end) const {
+    const double mean = mean_time(limits);
+    double least = INFINITY;
     for (run.end = begins[first_end_[run.begin]]; run.end <= nodes() && is_within(run, limits);
          run.end = begins[run.end + 1]) {
-      const double share =
-          limits.stage > 0 ? time(run.stage, run.begin, run.end) / limits.stage : 0;
-      Sum sum = behind[run.end];
-      sum.bytes += run.end < nodes() && !cut_bytes_.empty() ? cut_bytes_[run.end] : 0;
-      sum.squares += share * share * (stages_[run.stage].speed / fastest_);
+      const double sum = cost(run, mean) + behind[run.end];
       if (!(sum < least)) continue;
       const BytesOfRun needed = bytes(run.stage, run.begin, run.end);
       if (needed.fits()) {
@@ -281,6 +291,7 @@ class Chain {
   const std::function<BytesOfRun(const RunOfNodes&)>* bytes_ = nullptr;
   const CutTime* cut_time_ = nullptr;
   std::span<const double> cut_bytes_;
+  double mean_cut_ = 0;  // of cut_bytes_
   int64_t cap_ = INT64_MAX;
 };
 
@@ -334,7 +345,7 @@ Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
   }
   if (among == Among::earliest) return partition_at(nodes, *chain.earliest(*limits));
   // Of a long chain with many stages, the bytes of too many runs would be counted.
-  constexpr size_t kMostRuns = 10000;  // of one length
+  constexpr size_t kMostRuns = 2000;  // of one length
   int64_t cap = INT64_MAX;
   if (stages.size() * chain.nodes() > kMostRuns) {
     const std::vector<int32_t> cuts = free.best(*limits);

@@ -58,8 +58,7 @@ struct StageRoom {
 enum class Among : uint8_t {
   // One whose largest rank needs the fewest bytes, or up to 1 % more, unless there are too many
   // runs
-  // to compare. Of these the one with the fewest bytes at cuts, then with the least sum over stages
-  // of the square of the time by the speed, then the earliest.
+  // to compare; of these the one that divides the time most evenly, with narrow cuts.
   smallest,
   // The one with the earliest first cut, then second cut, and so on.
   earliest,

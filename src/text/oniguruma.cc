@@ -47,7 +47,7 @@ class Translator {
   Status property(char kind);
   Status set();
   Status range_name();
-  void count();
+  Status count();
   void quantifier(const std::string& text, bool braces);
   void begin_atom() { atom_ = out_.size(); }
 
@@ -69,7 +69,7 @@ Status Translator::piece() {
     case '\\': return escape();
     case '[': begin_atom(); return set();
     case '(': return open_group();
-    case '{': count(); return {};
+    case '{': return count();
     default: break;
   }
   take();
@@ -125,7 +125,9 @@ Status Translator::open_group() {
 }
 
 // {n,m} in braces; any other brace is a character.
-void Translator::count() {
+// The characters that a long repetition passes are not counted one by one (regex.h).
+Status Translator::count() {
+  constexpr int64_t kMost = 1000;
   take();
   size_t n = 0;
   while (n < rest_.size() && (is_digit(rest_[n]) || rest_[n] == ',')) ++n;
@@ -135,11 +137,16 @@ void Translator::count() {
   if (!counts) {
     begin_atom();
     out_ += "\\{";
-    return;
+    return {};
   }
   rest_.remove_prefix(n + 1);
+  const std::string_view last = inside.substr(inside.rfind(',') + 1);
+  for (const std::string_view number : {inside.substr(0, inside.find(',')), last})
+    if (number.size() > 4 || (!number.empty() && std::stoll(std::string(number)) > kMost))
+      return fault(cat("repeats ", number, " times, expected at most ", kMost));
   const std::string least = inside.starts_with(',') ? "0" : "";
   quantifier(cat("{", least, inside, "}"), true);
+  return {};
 }
 
 // After braces, '+' repeats again; it is not possessive as with PCRE2.

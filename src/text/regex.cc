@@ -64,21 +64,20 @@ Result<Regex> Regex::make(std::string_view pattern) {
   if (!context) return no_memory();
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   auto made = std::make_shared<Regex::Code>(name);
-  const auto compile = [&](CompiledCode& code, uint32_t compile_options,
-                           uint32_t jit_options) -> Status {
+  const auto compile = [&](CompiledCode& code, uint32_t more) -> Status {
     int error = 0;
     size_t position = 0;
-    code.reset(pcre2_compile(
-        bytes_of(text), text.size(),
-        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | compile_options, &error,
-        &position, context.get()));
-    if (!code) return Status(weft::Code::data, cat(name, ": ", pcre2_text(error)));
-    // Where PCRE2 cannot compile to machine code, it interprets.
-    (void)pcre2_jit_compile(code.get(), jit_options);
-    return {};
+    code.reset(
+        pcre2_compile(bytes_of(text), text.size(),
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | more,
+                      &error, &position, context.get()));
+    return code ? Status() : Status(weft::Code::data, cat(name, ": ", pcre2_text(error)));
   };
-  WEFT_TRY(compile(made->code, 0, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD));
-  WEFT_TRY(compile(made->counted, PCRE2_AUTO_CALLOUT, PCRE2_JIT_COMPLETE));
+  WEFT_TRY(compile(made->code, 0));
+  WEFT_TRY(compile(made->counted, PCRE2_AUTO_CALLOUT));
+  // Where PCRE2 cannot compile to machine code, it interprets. It always interprets an anchored
+  // match.
+  (void)pcre2_jit_compile(made->code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   Regex out;
   out.code_ = std::move(made);
   return out;
@@ -141,15 +140,11 @@ int Matches::match(size_t from, size_t end, uint32_t options) {
 
 // A match at this place only; PCRE2_ERROR_CALLOUT: it takes too much.
 int Matches::match_counted(size_t from) {
-  const auto run = [&](uint32_t more) {
-    Progress progress{budget_, from};
-    pcre2_set_callout(state_->counted.get(), count, &progress);
-    return pcre2_match(regex_.code()->counted.get(), bytes_of(text_), text_.size(), from,
-                       PCRE2_ANCHORED | more | PCRE2_NO_UTF_CHECK, state_->data.get(),
-                       state_->counted.get());
-  };
-  const int found = run(0);
-  return found == PCRE2_ERROR_JIT_STACKLIMIT ? run(PCRE2_NO_JIT) : found;
+  Progress progress{budget_, from};
+  pcre2_set_callout(state_->counted.get(), count, &progress);
+  return pcre2_match(regex_.code()->counted.get(), bytes_of(text_), text_.size(), from,
+                     PCRE2_ANCHORED | PCRE2_NO_UTF_CHECK, state_->data.get(),
+                     state_->counted.get());
 }
 
 // PCRE2 limits the steps at each place where a match may begin, and not the characters that a

@@ -91,6 +91,18 @@ TEST(FrozenParameters, HaveFilesThatCheckpointsShare) {
   expect_values(third.path, 3);
 }
 
+// The run still has the values.
+TEST(FrozenParameters, AreWrittenIfTheFileIsDamaged) {
+  const Directory directory;
+  const Written first = write(directory.path(), 1, {});
+  std::string bytes = test::slurp(first.path + "/model-00001.safetensors");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  test::spill(first.path + "/model-00001.safetensors", bytes);
+  const Written second = write(directory.path(), 2, first.path);
+  EXPECT_EQ(second.tensors, model_tensors().size());
+  expect_values(second.path, 2);
+}
+
 TEST(FrozenParameters, AreWrittenIfThereIsNoFileToShare) {
   const Directory directory;
   const Written first = write(directory.path(), 1, {});

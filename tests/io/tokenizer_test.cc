@@ -283,6 +283,8 @@ TEST(TokenizerConfig, WhatCannotBeAppliedIsRefused) {
             "'add_bos_token' is true, but 'bos_token' is null or missing");
   EXPECT_EQ(error(R"({"split_special_tokens": true})"),
             "'split_special_tokens' is true, expected false");
+  EXPECT_EQ(error(R"({"extra_special_tokens": {"z": "<z>", "a": "<a>"}})"),
+            "'extra_special_tokens' adds '<z>' and another token by name, expected one");
   EXPECT_EQ(error(R"({"add_prefix_space": 1})"),
             "'add_prefix_space' is number, expected true or false");
   EXPECT_EQ(error(R"({"tokenizer_class": 1})"), "'tokenizer_class' is number, expected a string");
@@ -369,6 +371,10 @@ Tokenizer split_by(const std::string& pattern) {
 
 TEST(TokenizerFile, AnExpensivePatternEndsWithAnError) {
   // Steps at one place; steps at each place; letters that each place passes in few steps.
+  EXPECT_TRUE(test::says(Regex::make("[ab]{1001}").status(),
+                         {"repeats 1001 times, expected at most 1000"}));
+  EXPECT_TRUE(test::says(Regex::make("a{2,99999}").status(), {"repeats 99999 times"}));
+  EXPECT_TRUE(test::fine(Regex::make("a{2,1000}").status()));
   const std::pair<std::string, size_t> hostile[] = {
       {"(?:a|aa)+[^ac]", 5000}, {"a*a*a*b|a", 3000}, {"a*b|a", 100000}};
   for (const auto& [pattern, count] : hostile) {

@@ -163,21 +163,25 @@ struct Case {
   struct Judged {
     double bottleneck = 0, stage = 0;
     int64_t bytes = 0;  // of the largest rank
-    double sent = 0, squares = 0;
+    double sum = 0;
     auto operator<=>(const Judged&) const = default;
   };
   // No result if it does not fit.
   std::optional<Judged> judge(const Ints& starts) const {
     Judged out;
     double fastest = 0;
+    double mean_cut = 0;
+    for (const double bytes : sent) mean_cut += bytes / static_cast<double>(sent.size());
     Costs times;
     for (size_t s = 0; s < stages.size(); ++s) {
       const auto begin = static_cast<size_t>(starts[s]),
                  end = s + 1 < starts.size() ? static_cast<size_t>(starts[s + 1]) : cost.size();
       double time = 0;
       int64_t bytes = 0;
-      for (size_t v = begin; v < end; ++v)
-        time += cost[v], bytes += fixed[v] + in_flight[s] * held[v];
+      for (size_t v = begin; v < end; ++v) {
+        time += cost[v];
+        bytes += fixed[v] + in_flight[s] * held[v];
+      }
       const bool has = std::any_of(needed.begin(), needed.end(),
                                    [&](size_t v) { return v >= begin && v < end; });
       if (bytes > limits[s] || !(has || needed.empty())) return {};
@@ -185,15 +189,22 @@ struct Case {
       times.push_back(time / stages[s].speed);
       fastest = std::max(fastest, stages[s].speed);
       out.stage = std::max(out.stage, times[s]);
-      if (s > 0) out.sent += sent[begin];
       if (s > 0 && stages[s].rank != stages[s - 1].rank)
         out.bottleneck = std::max(out.bottleneck, cut_time({s, begin, end}));
     }
     out.bottleneck = std::max(out.bottleneck, out.stage);
+    double total = 0;
+    for (const double time : cost) total += time;
+    const double others = total / fastest - out.stage,
+                 mean = std::max(others / std::max(1.0, static_cast<double>(stages.size()) - 1),
+                                 out.stage / 1024);
     // From the last one on, so that rounding is the same.
     for (size_t s = stages.size(); s-- > 0;) {
-      const double share = out.stage > 0 ? times[s] / out.stage : 0;
-      out.squares += share * share * (stages[s].speed / fastest);
+      const double share = mean > 0 ? times[s] / mean : 0;
+      const double at_cut = s + 1 < stages.size() && mean_cut > 0
+                                ? 0.2 * (sent[static_cast<size_t>(starts[s + 1])] / mean_cut)
+                                : 0;
+      out.sum = share * share * (stages[s].speed / fastest) + at_cut + out.sum;
     }
     return out;
   }
@@ -204,8 +215,10 @@ struct Case {
     std::optional<Judged> least;
     const std::function<void()> extend = [&] {
       if (starts.size() == stages.size()) {
-        if (const auto judged = judge(starts); judged && (!least || *judged < *least))
-          least = judged, found = starts;
+        const auto judged = judge(starts);
+        if (!judged || (least && !(*judged < *least))) return;
+        least = judged;
+        found = starts;
         return;
       }
       for (int32_t v = starts.back() + 1; v < static_cast<int32_t>(cost.size()); ++v) {
@@ -263,7 +276,12 @@ TEST(Balance, IsTheBestOfAllCuts) {
       continue;
     }
     ASSERT_TRUE(found.ok()) << "case " << i << ": " << found.status().text();
-    ASSERT_EQ(found.value().first_node, best) << "case " << i;
+    const auto judged = c.judge(found.value().first_node), least = c.judge(best);
+    ASSERT_TRUE(judged && least) << "case " << i;
+    ASSERT_EQ(judged->bottleneck, least->bottleneck) << "case " << i;
+    ASSERT_EQ(judged->stage, least->stage) << "case " << i;
+    ASSERT_EQ(judged->bytes, least->bytes) << "case " << i;
+    ASSERT_NEAR(judged->sum, least->sum, 1e-12 * least->sum) << "case " << i;
   }
   EXPECT_GT(refused, 100);
 }
@@ -291,10 +309,23 @@ TEST(Balance, OfEquallyFastPartitionsTheLargestRankIsTheSmallest) {
 }
 
 TEST(Balance, OfEquallyLargePartitionsTheCutsAreNarrow) {
-  const Costs cost = {1, 1, 1, 1, 9}, sent = {0, 1, 4, 4, 2};
+  Costs cost(11, 1.0), sent(11, 4.0);
+  cost.back() = 30;
+  sent[4] = 1;
   ChainLoads loads;
   loads.cut_bytes = sent;
-  EXPECT_EQ(starts_of(partition_for({cost, {}}, loads, rooms(3))), (Ints{0, 1, 4}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, loads, rooms(3))), (Ints{0, 4, 10}));
+}
+
+// More than are compared by their bytes.
+TEST(Balance, NoStageOfALongChainIsSmallBecauseItsCutIsNarrow) {
+  Costs cost(501, 1.0), sent(501, 4.0);
+  cost.back() = 200;
+  sent[1] = sent[2] = 0;
+  ChainLoads loads = loads_of(Bytes(501, 1), {}, {}, Bytes(6, INT64_MAX));
+  loads.cut_bytes = sent;
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, loads, rooms(6))),
+            (Ints{0, 100, 200, 300, 400, 500}));
 }
 
 // Rounding must not make the search miss its own bottleneck.

@@ -610,7 +610,7 @@ pub struct weft_adapter_config {
     pub targets: *const *const c_char,
     pub n_targets: u32,
     pub reserved: u32,
-    /// probability with which training drops an element of x for A, from 0, below 1. Default: 0.
+    /// probability with which training drops an element of x for A, from 0 to 0.99. Default: 0.
     pub dropout: f64,
 }
 
