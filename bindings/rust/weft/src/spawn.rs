@@ -1,7 +1,7 @@
 //! Ranks as processes of this machine, which are copies of the program.
 use std::env::{args_os, current_exe, remove_var, var, var_os};
 use std::io::{self, Read};
-use std::os::raw::c_int;
+use std::os::raw::{c_int, c_uint};
 use std::os::unix::io::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -26,9 +26,16 @@ const END_TIME: Duration = Duration::from_secs(10);
 const SIGKILL: i32 = 9;
 const F_SETFD: c_int = 2;
 const FD_CLOEXEC: c_int = 1;
+const P_PID: c_int = 1;
+const WEXITED: c_int = 4;
+const WNOWAIT: c_int = 0x0100_0000;
+
+/// `siginfo_t` of Linux, which has 128 bytes.
+type SignalInfo = [u64; 16];
 
 extern "C" {
     fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
+    fn waitid(kind: c_int, id: c_uint, info: *mut SignalInfo, options: c_int) -> c_int;
 }
 
 /// Whether programs that this process starts inherit a descriptor.
@@ -121,14 +128,14 @@ fn watch_parent(mesh: &Mesh, fd: RawFd) -> Result<()> {
     let socket = unsafe { UnixStream::from_raw_fd(fd) };
     let handle = Arc::downgrade(&mesh.handle());
     let watch = move || {
-        until_end(socket);
+        until_closed(socket);
         lose(&handle, "the process of rank 0 has ended".into());
     };
     thread::Builder::new().name("weft-parent".into()).spawn(watch).map(drop).map_err(failed)
 }
 
-/// Waits until the process at the other end has ended. It sends nothing.
-fn until_end(mut socket: UnixStream) {
+/// Waits until the process at the other end has closed the socket or has ended. It sends nothing.
+fn until_closed(mut socket: UnixStream) {
     while matches!(socket.read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::Interrupted) {}
 }
 
@@ -138,10 +145,25 @@ fn lose(handle: &Weak<MeshHandle>, text: String) {
     }
 }
 
+/// Waits for the end of a process. Only then it locks the process, which can be killed before, and releases its identifier.
+fn wait(child: &Mutex<Child>) -> io::Result<ExitStatus> {
+    let id = child.lock().unwrap().id();
+    let mut info = SignalInfo::default();
+    while unsafe { waitid(P_PID, id, &mut info, WEXITED | WNOWAIT) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    child.lock().unwrap().wait()
+}
+
 /// A process of [`Mesh::spawn`].
 struct Process {
     rank: u32,
     child: Arc<Mutex<Child>>,
+    /// The process reads the other end.
+    _parent: UnixStream,
     /// Gets one element.
     ended: Receiver<io::Result<ExitStatus>>,
 }
@@ -157,11 +179,10 @@ fn start(mesh: &Mesh, rank: u32) -> io::Result<()> {
     drop(theirs);
     let (send, ended) = channel();
     let handle = mesh.handle();
-    handle.processes.0.lock().unwrap().push(Process { rank, child: child.clone(), ended });
+    handle.processes.0.lock().unwrap().push(Process { rank, child: child.clone(), _parent: ours, ended });
     let handle = Arc::downgrade(&handle);
     let watch = move || {
-        until_end(ours);
-        let status = child.lock().unwrap().wait();
+        let status = wait(&child);
         let text = format!("the process of rank {rank} has ended: {}", text_of(&status));
         let _ = send.send(status); // before it perhaps drops the mesh, which waits for the process
         lose(&handle, text);

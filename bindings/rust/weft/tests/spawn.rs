@@ -1,5 +1,8 @@
 //! Ranks as processes: `Mesh::spawn` starts this program again, so it has no test harness.
-use std::env::{current_exe, var, var_os};
+use std::env::{current_exe, set_var, var, var_os};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::io::{FromRawFd, RawFd};
 use std::process::{exit, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -56,12 +59,58 @@ fn forward(run: &mut Run) -> weft::Result<()> {
     Ok(())
 }
 
+/// Where a copy of the program connects to rank 0.
+const CONTROL: &str = "WEFT_TEST_CONTROL";
+
+/// In rank 0, before it spawns copies.
+fn control() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    set_var(CONTROL, listener.local_addr().unwrap().to_string());
+    listener
+}
+
+fn connect() -> TcpStream {
+    TcpStream::connect(var(CONTROL).unwrap()).unwrap()
+}
+
+/// Waits until the process at the other end has ended.
+fn until_end(mut copy: TcpStream) {
+    while matches!(copy.read(&mut [0]), Ok(1)) {}
+}
+
+/// The socket of a copy of the program that ends with rank 0.
+fn parent() -> RawFd {
+    var("WEFT_JOIN_PARENT").unwrap().parse().unwrap()
+}
+
+/// In a copy of the program, before it serves.
+fn copy(name: &str) {
+    match name {
+        "loses a rank" => exit(3),
+        // The other process has the socket until rank 0 ends.
+        "loses a rank that has started a process" => {
+            let socket = unsafe { Stdio::from_raw_fd(parent()) };
+            Command::new("cat").stdin(socket).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            exit(3)
+        }
+        "ends a rank without its socket" => {
+            drop(unsafe { TcpStream::from_raw_fd(parent()) });
+            let mut control = connect();
+            control.write_all(&[0]).unwrap();
+            until_end(control);
+        }
+        _ => {}
+    }
+}
+
 /// What a program prints is what the test expects.
 fn program(name: &str) -> weft::Result<()> {
     let plan = plan()?;
-    if name == "loses a rank" && var_os(MARK).is_some() {
-        exit(3);
+    if var_os(MARK).is_some() {
+        copy(name);
     }
+    let listener = if var_os(MARK).is_none() { Some(control()) } else { None };
+    let accept = || listener.as_ref().unwrap().accept().unwrap().0;
     let mesh = spawn(&plan)?;
     let begin = || Run::builder(&plan).mesh(&mesh).start();
     match name {
@@ -82,11 +131,16 @@ fn program(name: &str) -> weft::Result<()> {
         }
         "waits without a run" => println!("{:?}", mesh.wait()),
         "drops its mesh" => drop(mesh),
-        "loses a rank" => {
+        "loses a rank" | "loses a rank that has started a process" => {
             let error = begin().map(drop).unwrap_err();
             assert_eq!(error.status(), Status::Peer);
             println!("{error}");
             println!("{}", mesh.wait().unwrap_err());
+        }
+        "ends a rank without its socket" => {
+            let mut copy = accept();
+            copy.read_exact(&mut [0]).unwrap();
+            println!("{:?}", mesh.wait());
         }
         // The process of rank 1 has the output of this one, which therefore ends with both.
         "ends early" => exit(0),
@@ -120,5 +174,7 @@ fn main() {
     test("drops its mesh", "");
     let ended = "the process of rank 1 has ended: exit status: 3\nthe process of rank 1: exit status: 3\n";
     test("loses a rank", ended);
+    test("loses a rank that has started a process", ended);
+    test("ends a rank without its socket", "Ok(())\n");
     test("ends early", "Peer\n");
 }
