@@ -13,11 +13,9 @@ use crate::plan::Plan;
 use crate::run_builder::ServiceBuilder;
 use crate::spawn::Processes;
 
-/// The mesh of the library. Runs and cancellers refer to it.
+/// The mesh of the library. Its owner and cancellers refer to it.
 pub(crate) struct MeshHandle {
     raw: NonNull<sys::weft_mesh>,
-    /// Of [`Mesh::spawn`].
-    pub(crate) processes: Processes,
     /// Runs that were not dropped.
     runs: AtomicUsize,
     /// The run has started.
@@ -34,9 +32,7 @@ unsafe impl Sync for MeshHandle {}
 
 impl Drop for MeshHandle {
     fn drop(&mut self) {
-        self.settle();
         unsafe { sys::weft_mesh_free(self.raw.as_ptr()) }
-        let _ = self.processes.end(self.has_started()); // Mesh::wait returns failures
     }
 }
 
@@ -60,13 +56,14 @@ impl MeshHandle {
         self.settle();
     }
 
-    /// Cancels the mesh, unless it is settled. The text is that of the failures of all calls on the mesh.
-    pub(crate) fn lose(&self, text: String) {
+    /// Cancels the mesh, unless it is settled, and reports whether it does. The text is that of the failure of the start or the service.
+    pub(crate) fn lose(&self, text: String) -> bool {
         if self.settled.swap(true, SeqCst) {
-            return;
+            return false;
         }
         *self.lost.lock().unwrap() = Some(text);
         unsafe { sys::weft_mesh_cancel(self.raw.as_ptr()) }
+        true
     }
 
     /// The failure because of which the mesh was canceled, if that is the reason of `error`.
@@ -78,13 +75,42 @@ impl MeshHandle {
     }
 }
 
+/// A mesh with its processes, which end with it. Only a [`Mesh`] and its runs refer to it.
+pub(crate) struct MeshOwner {
+    pub(crate) handle: Arc<MeshHandle>,
+    /// Of [`Mesh::spawn`].
+    pub(crate) processes: Processes,
+}
+
+impl MeshOwner {
+    /// Ends the processes of a run that has not started, before they notice its end as a failure.
+    pub(crate) fn kill_unstarted(&self) {
+        self.handle.settle();
+        if !self.handle.has_started() {
+            self.processes.kill();
+        }
+    }
+}
+
+impl Drop for MeshOwner {
+    fn drop(&mut self) {
+        self.kill_unstarted();
+        let _ = self.processes.end(self.handle.has_started()); // Mesh::wait returns failures
+    }
+}
+
 /// The mesh of a run.
-pub(crate) struct MeshOfRun(Arc<MeshHandle>);
+pub(crate) struct MeshOfRun(Arc<MeshOwner>);
 
 impl MeshOfRun {
     pub(crate) fn new(mesh: &Mesh) -> MeshOfRun {
-        mesh.handle.runs.fetch_add(1, SeqCst);
-        MeshOfRun(mesh.handle())
+        mesh.owner.handle.runs.fetch_add(1, SeqCst);
+        MeshOfRun(mesh.owner())
+    }
+
+    /// Before the run is freed.
+    pub(crate) fn ends(&self) {
+        self.0.kill_unstarted();
     }
 }
 
@@ -92,13 +118,12 @@ impl std::ops::Deref for MeshOfRun {
     type Target = MeshHandle;
 
     fn deref(&self) -> &MeshHandle {
-        &self.0
+        &self.0.handle
     }
 }
 
 impl Drop for MeshOfRun {
     fn drop(&mut self) {
-        self.settle();
         self.runs.fetch_sub(1, SeqCst);
     }
 }
@@ -124,7 +149,7 @@ impl Drop for MeshOfRun {
 /// # Ok::<(), weft::Error>(())
 /// ```
 pub struct Mesh {
-    handle: Arc<MeshHandle>,
+    owner: Arc<MeshOwner>,
 }
 
 impl Mesh {
@@ -141,11 +166,15 @@ impl Mesh {
     }
 
     pub(crate) fn raw(&self) -> *mut sys::weft_mesh {
-        self.handle.raw.as_ptr()
+        self.owner.handle.raw.as_ptr()
     }
 
     pub(crate) fn handle(&self) -> Arc<MeshHandle> {
-        self.handle.clone()
+        self.owner.handle.clone()
+    }
+
+    pub(crate) fn owner(&self) -> Arc<MeshOwner> {
+        self.owner.clone()
     }
 
     /// The endpoint of this process.
@@ -272,16 +301,14 @@ impl MeshBuilder {
         let mut raw = null_mut();
         attempt(|err| unsafe { call(&self.raw, &mut raw, err) })?;
         let raw = NonNull::new(raw).expect("a call that succeeds makes a mesh");
-        Ok(Mesh {
-            handle: Arc::new(MeshHandle {
-                raw,
-                processes: Processes::default(),
-                runs: AtomicUsize::new(0),
-                started: AtomicBool::new(false),
-                settled: AtomicBool::new(false),
-                lost: Mutex::new(None),
-            }),
-        })
+        let handle = Arc::new(MeshHandle {
+            raw,
+            runs: AtomicUsize::new(0),
+            started: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
+            lost: Mutex::new(None),
+        });
+        Ok(Mesh { owner: Arc::new(MeshOwner { handle, processes: Processes::default() }) })
     }
 }
 

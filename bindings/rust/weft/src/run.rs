@@ -154,6 +154,9 @@ impl Drop for Run {
     fn drop(&mut self) {
         #[cfg(feature = "tokio")]
         drop(self.watch.take()); // before its descriptor is closed
+        if let Some(mesh) = &self.mesh {
+            mesh.ends();
+        }
         unsafe { sys::weft_run_free(self.raw()) }
     }
 }

@@ -52,8 +52,8 @@ impl Mesh {
     /// The program is started again with the same arguments, once for each rank except rank 0. Each copy makes the same plan and calls this
     /// function as well; there, it serves until the run ends, and then exits. [`Mesh::wait`] waits for the copies.
     ///
-    /// If a copy ends before the run has started, the start fails with [`Status::Peer`]. To drop the mesh and its run ends the copies. A copy
-    /// whose rank 0 has ended leaves its run, and fails.
+    /// If a copy ends before the run has started, the start fails with [`Status::Peer`]. To drop the mesh and its run ends the copies, also if
+    /// a [`Canceller`](crate::Canceller) is left. A copy whose rank 0 has ended leaves its run, and fails.
     ///
     /// Call it before the program starts threads: a copy removes the variables `WEFT_JOIN` and `WEFT_JOIN_PARENT` from its environment, which
     /// other threads must not read at the same time.
@@ -78,16 +78,16 @@ impl Mesh {
     ///
     /// # Errors
     /// [`Status::State`]: the run was not dropped. It is canceled. [`Status::Peer`]: a process failed; it has written its error to the
-    /// standard error.
+    /// standard error. If the run has not started, only a process that ended before the others were ended has failed.
     pub fn wait(self) -> Result<()> {
-        let handle = self.handle();
+        let owner = self.owner();
         let mut result = Ok(());
-        if handle.has_run() && !handle.processes.is_empty() {
+        owner.kill_unstarted();
+        if owner.handle.has_run() && !owner.processes.is_empty() {
             self.canceller().cancel();
             result = Err(Error::new(Status::State, "the run of the mesh is still in use; drop it before Mesh::wait"));
         }
-        handle.settle();
-        result.and(handle.processes.end(handle.has_started()))
+        result.and(owner.processes.end(owner.handle.has_started()))
     }
 }
 
@@ -139,10 +139,9 @@ fn until_closed(mut socket: UnixStream) {
     while matches!(socket.read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::Interrupted) {}
 }
 
-fn lose(handle: &Weak<MeshHandle>, text: String) {
-    if let Some(handle) = handle.upgrade() {
-        handle.lose(text);
-    }
+/// Cancels the mesh, and reports whether it was not settled.
+fn lose(handle: &Weak<MeshHandle>, text: String) -> bool {
+    handle.upgrade().map_or(false, |handle| handle.lose(text))
 }
 
 /// Waits for the end of a process. Only then it locks the process, which can be killed before, and releases its identifier.
@@ -165,7 +164,14 @@ struct Process {
     /// The process reads the other end.
     _parent: UnixStream,
     /// Gets one element.
-    ended: Receiver<io::Result<ExitStatus>>,
+    ended: Receiver<End>,
+}
+
+/// The end of a process.
+struct End {
+    status: io::Result<ExitStatus>,
+    /// It canceled the mesh.
+    cancels: bool,
 }
 
 /// Starts the process of a rank.
@@ -178,14 +184,13 @@ fn start(mesh: &Mesh, rank: u32) -> io::Result<()> {
     let child = Arc::new(Mutex::new(command.spawn()?));
     drop(theirs);
     let (send, ended) = channel();
-    let handle = mesh.handle();
-    handle.processes.0.lock().unwrap().push(Process { rank, child: child.clone(), _parent: ours, ended });
-    let handle = Arc::downgrade(&handle);
+    mesh.owner().processes.0.lock().unwrap().push(Process { rank, child: child.clone(), _parent: ours, ended });
+    let handle = Arc::downgrade(&mesh.handle());
     let watch = move || {
         let status = wait(&child);
         let text = format!("the process of rank {rank} has ended: {}", text_of(&status));
-        let _ = send.send(status); // before it perhaps drops the mesh, which waits for the process
-        lose(&handle, text);
+        let cancels = lose(&handle, text);
+        let _ = send.send(End { status, cancels });
     };
     thread::Builder::new().name("weft-child".into()).spawn(watch).map(drop)
 }
@@ -206,7 +211,15 @@ impl Processes {
         self.0.lock().unwrap().is_empty()
     }
 
-    /// Waits for the end of all, and returns the first failure. Processes whose run has not started end at once.
+    /// Ends all processes, and does not wait.
+    pub(crate) fn kill(&self) {
+        for process in &*self.0.lock().unwrap() {
+            let _ = process.child.lock().unwrap().kill(); // it may have ended
+        }
+    }
+
+    /// Waits for the end of all, and returns the first failure. Processes whose run has not started end at once, and only one that canceled the
+    /// mesh has failed.
     pub(crate) fn end(&self, started: bool) -> Result<()> {
         let limit = Instant::now() + if started { END_TIME } else { Duration::ZERO };
         let processes = std::mem::take(&mut *self.0.lock().unwrap());
@@ -218,20 +231,18 @@ impl Process {
     fn end(self, limit: Instant, started: bool) -> Result<()> {
         let mut killed = false;
         let time = limit.saturating_duration_since(Instant::now());
-        let status = self.ended.recv_timeout(time).unwrap_or_else(|_| {
+        let end = self.ended.recv_timeout(time).unwrap_or_else(|_| {
             killed = self.child.lock().unwrap().kill().is_ok();
             // Without the thread, which could not be started, nothing else waits for the process.
-            self.ended.recv().unwrap_or_else(|_| self.child.lock().unwrap().wait())
+            self.ended.recv().unwrap_or_else(|_| End { status: self.child.lock().unwrap().wait(), cancels: false })
         });
-        let text = match &status {
+        let text = match &end.status {
             Ok(status) if status.success() => return Ok(()),
+            _ if !started && !end.cancels => return Ok(()),
             Ok(status) if killed && status.signal() == Some(SIGKILL) => {
-                if !started {
-                    return Ok(());
-                }
                 "it was killed, because it did not end after its run".into()
             }
-            _ => text_of(&status),
+            status => text_of(status),
         };
         Err(Error::new(Status::Peer, format!("the process of rank {}: {text}", self.rank)))
     }

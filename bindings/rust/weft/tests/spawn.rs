@@ -1,13 +1,14 @@
 //! Ranks as processes: `Mesh::spawn` starts this program again, so it has no test harness.
 use std::env::{current_exe, set_var, var, var_os};
 use std::io::{Read, Write};
+use std::mem::forget;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::io::{FromRawFd, RawFd};
-use std::process::{exit, Command, Stdio};
+use std::process::{exit, id, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use weft::{Desc, Forward, LogLevel, Mesh, Model, Op, OpShape, Plan, Run, Status, Tensor};
+use weft::{Desc, Event, Forward, LogLevel, Mesh, Model, Op, OpShape, Plan, Run, Status, Tensor};
 
 const MARK: &str = "WEFT_JOIN";
 /// The name of one of the programs.
@@ -34,14 +35,15 @@ fn checked() -> Op {
     )
 }
 
-fn plan() -> weft::Result<Plan> {
+fn plan(ranks: u32) -> weft::Result<Plan> {
     let mut model = Model::new()?;
     model.add_op(checked())?;
-    let x = model.input("x", &Desc::f32([1, 1]))?;
-    let first = model.unary("checked", x)?;
-    let second = model.unary("checked", first)?;
-    model.output(second)?;
-    Plan::builder().ranks(2).micro_batches(1).micro_batch_size(2).build(&mut model)
+    let mut last = model.input("x", &Desc::f32([1, 1]))?;
+    for _ in 0..ranks {
+        last = model.unary("checked", last)?;
+    }
+    model.output(last)?;
+    Plan::builder().ranks(ranks).micro_batches(1).micro_batch_size(2).build(&mut model)
 }
 
 /// No process would end before the test is ended, if it waited for its join timeout.
@@ -83,6 +85,20 @@ fn parent() -> RawFd {
     var("WEFT_JOIN_PARENT").unwrap().parse().unwrap()
 }
 
+/// Rank 0 of three ranks, of which one joins. The connections of their processes: that of rank 1, which joins, and that of rank 2.
+fn begin_joining(plan: &Plan, mesh: &Mesh, listener: &TcpListener) -> weft::Result<(Run, Vec<TcpStream>)> {
+    let mut copies: Vec<_> = (1..3).map(|_| listener.accept().unwrap().0).collect();
+    copies.sort_by_cached_key(|mut copy| {
+        let mut id = [0; 4];
+        copy.read_exact(&mut id).unwrap();
+        u32::from_be_bytes(id)
+    });
+    copies[0].write_all(&[0]).unwrap();
+    let mut run = Run::builder(plan).mesh(mesh).begin()?;
+    while !matches!(run.poll(None)?, Some(Event::Joined { .. })) {}
+    Ok((run, copies))
+}
+
 /// In a copy of the program, before it serves.
 fn copy(name: &str) {
     match name {
@@ -95,9 +111,18 @@ fn copy(name: &str) {
         }
         "ends a rank without its socket" => {
             drop(unsafe { TcpStream::from_raw_fd(parent()) });
-            let mut control = connect();
-            control.write_all(&[0]).unwrap();
-            until_end(control);
+            let mut rank0 = connect();
+            rank0.write_all(&[0]).unwrap();
+            until_end(rank0);
+        }
+        "drops its mesh beside a canceller" => forget(connect()),
+        "drops a run that has not started" | "loses one of two ranks" => {
+            let mut rank0 = connect();
+            rank0.write_all(&id().to_be_bytes()).unwrap();
+            if rank0.read(&mut [0]).unwrap() == 0 {
+                exit(7);
+            }
+            forget(rank0);
         }
         _ => {}
     }
@@ -105,13 +130,15 @@ fn copy(name: &str) {
 
 /// What a program prints is what the test expects.
 fn program(name: &str) -> weft::Result<()> {
-    let plan = plan()?;
-    if var_os(MARK).is_some() {
+    let plan = plan(if matches!(name, "drops a run that has not started" | "loses one of two ranks") { 3 } else { 2 })?;
+    let is_copy = var_os(MARK).is_some();
+    if is_copy {
         copy(name);
     }
-    let listener = if var_os(MARK).is_none() { Some(control()) } else { None };
-    let accept = || listener.as_ref().unwrap().accept().unwrap().0;
+    let listener = if is_copy { None } else { Some(control()) };
     let mesh = spawn(&plan)?;
+    let listener = listener.expect("a copy does not return from Mesh::spawn");
+    let accept = || listener.accept().unwrap().0;
     let begin = || Run::builder(&plan).mesh(&mesh).start();
     match name {
         "computes" => {
@@ -141,6 +168,27 @@ fn program(name: &str) -> weft::Result<()> {
             let mut copy = accept();
             copy.read_exact(&mut [0]).unwrap();
             println!("{:?}", mesh.wait());
+        }
+        "drops its mesh beside a canceller" => {
+            let copy = accept();
+            let canceller = mesh.canceller();
+            drop(mesh);
+            until_end(copy);
+            canceller.cancel();
+        }
+        "drops a run that has not started" => {
+            let (run, copies) = begin_joining(&plan, &mesh, &listener)?;
+            drop(run);
+            copies.into_iter().for_each(until_end);
+            println!("{:?}", mesh.wait());
+        }
+        "loses one of two ranks" => {
+            let (mut run, mut copies) = begin_joining(&plan, &mesh, &listener)?;
+            drop(copies.pop());
+            while !matches!(run.poll(None)?, Some(Event::RunFailed { .. })) {}
+            copies.into_iter().for_each(until_end); // it fails and prints "Peer", because the mesh is canceled
+            drop(run);
+            println!("{}", mesh.wait().unwrap_err());
         }
         // The process of rank 1 has the output of this one, which therefore ends with both.
         "ends early" => exit(0),
@@ -176,5 +224,8 @@ fn main() {
     test("loses a rank", ended);
     test("loses a rank that has started a process", ended);
     test("ends a rank without its socket", "Ok(())\n");
+    test("drops its mesh beside a canceller", "");
+    test("drops a run that has not started", "Ok(())\n");
+    test("loses one of two ranks", "Peer\nthe process of rank 2: exit status: 7\n");
     test("ends early", "Peer\n");
 }
