@@ -6,6 +6,7 @@ use std::os::unix::io::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{channel, Receiver};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
@@ -50,7 +51,8 @@ impl Mesh {
     /// Runs all ranks of a plan in processes of this machine, and returns the mesh of rank 0.
     ///
     /// The program is started again with the same arguments, once for each rank except rank 0. Each copy makes the same plan and calls this
-    /// function as well; there, it serves until the run ends, and then exits. [`Mesh::wait`] waits for the copies.
+    /// function as well; there, it serves until the run ends, and then exits. [`Mesh::wait`] waits for the copies. Call it once per program:
+    /// a copy serves only the first call, and returns [`Status::State`] from another one.
     ///
     /// If a copy ends before the run has started, the start fails with [`Status::Peer`]. To drop the mesh and its run ends the copies, also if
     /// a [`Canceller`](crate::Canceller) is left. A copy whose rank 0 has ended leaves its run, and fails.
@@ -91,6 +93,9 @@ impl Mesh {
     }
 }
 
+/// This process is a copy of the program.
+static IS_COPY: AtomicBool = AtomicBool::new(false);
+
 impl MeshBuilder {
     /// [`Mesh::spawn`] with these settings. `serve` is what the copies of the program do, with the settings of their service:
     ///
@@ -101,7 +106,14 @@ impl MeshBuilder {
     /// # }
     /// ```
     pub fn spawn(self, plan: &Plan, serve: impl FnOnce(&mut Mesh) -> Result<()>) -> Result<Mesh> {
+        if IS_COPY.load(SeqCst) {
+            return Err(Error::new(
+                Status::State,
+                "this process is a rank of Mesh::spawn, and starts no ranks; its service has failed",
+            ));
+        }
         if let Ok(endpoint) = var(JOIN) {
+            IS_COPY.store(true, SeqCst);
             let parent = var_os(PARENT);
             remove_var(JOIN); // processes that this one starts are no ranks
             remove_var(PARENT);

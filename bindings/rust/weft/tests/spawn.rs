@@ -100,7 +100,7 @@ fn begin_joining(plan: &Plan, mesh: &Mesh, listener: &TcpListener) -> weft::Resu
 }
 
 /// In a copy of the program, before it serves.
-fn copy(name: &str) {
+fn copy(name: &str, plan: &Plan) {
     match name {
         "loses a rank" => exit(3),
         // The other process has the socket until rank 0 ends.
@@ -124,6 +124,13 @@ fn copy(name: &str) {
             }
             forget(rank0);
         }
+        "spawns again in a copy" => {
+            let fails = |_: &mut Mesh| Mesh::builder().endpoint("none").join().map(drop);
+            Mesh::builder().spawn(plan, fails).map(drop).unwrap_err();
+            let error = Mesh::spawn(plan).map(drop).unwrap_err();
+            write!(connect(), "{:?}: {error}", error.status()).unwrap();
+            exit(3);
+        }
         _ => {}
     }
 }
@@ -133,7 +140,7 @@ fn program(name: &str) -> weft::Result<()> {
     let plan = plan(if matches!(name, "drops a run that has not started" | "loses one of two ranks") { 3 } else { 2 })?;
     let is_copy = var_os(MARK).is_some();
     if is_copy {
-        copy(name);
+        copy(name, &plan);
     }
     let listener = if is_copy { None } else { Some(control()) };
     let mesh = spawn(&plan)?;
@@ -190,6 +197,11 @@ fn program(name: &str) -> weft::Result<()> {
             drop(run);
             println!("{}", mesh.wait().unwrap_err());
         }
+        "spawns again in a copy" => {
+            let mut text = String::new();
+            accept().read_to_string(&mut text).unwrap();
+            println!("{text}");
+        }
         // The process of rank 1 has the output of this one, which therefore ends with both.
         "ends early" => exit(0),
         other => panic!("there is no program {other}"),
@@ -227,5 +239,6 @@ fn main() {
     test("drops its mesh beside a canceller", "");
     test("drops a run that has not started", "Ok(())\n");
     test("loses one of two ranks", "Peer\nthe process of rank 2: exit status: 7\n");
+    test("spawns again in a copy", "State: this process is a rank of Mesh::spawn, and starts no ranks; its service has failed\n");
     test("ends early", "Peer\n");
 }
