@@ -147,7 +147,10 @@ func TestErrorsAndPanicsOfChooseEndTheirSequence(t *testing.T) {
 }
 
 func TestChooseCannotUseItsRunAndGenerator(t *testing.T) {
-	run := decoder(t, 1)
+	mesh, err := weft.Listen(weft.MeshConfig{})
+	try(t, err)
+	defer mesh.Close()
+	run := decoderOf(t, mesh, 1)
 	generator := newGenerator(t, run)
 	var found []error
 	sequence, err := generator.Add([]int32{1}, weft.SequenceConfig{Limit: 1, Choose: func(choice *weft.Choice) error {
@@ -156,11 +159,11 @@ func TestChooseCannotUseItsRunAndGenerator(t *testing.T) {
 		_, reads := run.Digest()
 		_, steps := run.Forward(background)
 		_, takes := run.Poll(background)
-		found = []error{adds, generator.Remove(choice.Sequence), polls, reads, steps, takes, generator.Close(), run.Close()}
+		found = []error{adds, generator.Remove(choice.Sequence), polls, reads, steps, takes, generator.Close(), run.Close(), mesh.Close()}
 		return nil
 	}})
 	try(t, err)
-	if tokens, failed := polled(generator); len(tokens[sequence]) != 1 || len(failed) != 0 || len(found) != 8 {
+	if tokens, failed := polled(generator); len(tokens[sequence]) != 1 || len(failed) != 0 || len(found) != 9 {
 		t.Error(tokens, failed, found)
 	}
 	for _, err := range found {

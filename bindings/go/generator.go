@@ -30,8 +30,8 @@ type SequenceConfig struct {
 	Limit             uint64   // tokens to add; 0: as many as the cache has positions for
 	Stops             []int32  // tokens that end the sequence
 	// Choose reads, and may change, the logits of each next token, before the penalty and the temperature. Poll calls it. Calls on the run and the
-	// generator return ESTATE there; those of other goroutines wait for the end of Choose, which must not wait for them. It must not call
-	// runtime.Goexit. An error or a panic of it ends the sequence with EUSER; errors.Is and errors.As find it, and a
+	// generator, and Close of their mesh, return ESTATE there; those of other goroutines wait for the end of Choose, which must not wait for them. It
+	// must not call runtime.Goexit. An error or a panic of it ends the sequence with EUSER; errors.Is and errors.As find it, and a
 	// panic is a [*PanicError]. It and what it refers to are kept until the sequence has ended or the generator is closed.
 	Choose func(choice *Choice) error
 }

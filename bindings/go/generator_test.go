@@ -15,13 +15,18 @@ import (
 // decoder starts a run with a cache of 2 sequences of 20 positions.
 func decoder(t *testing.T, threads int) *weft.Run {
 	t.Helper()
+	return decoderOf(t, nil, threads)
+}
+
+func decoderOf(t *testing.T, mesh *weft.Mesh, threads int) *weft.Run {
+	t.Helper()
 	model, info, err := weft.NewDecoder("gpt-nano:blocks=2,width=32,heads=2,context=20", weft.DecoderConfig{Sequences: 2})
 	try(t, err)
 	defer model.Close()
 	if info.SeqLen != 20 {
 		t.Error("the cache has", info.SeqLen, "positions")
 	}
-	return start(t, model, weft.PlanConfig{MicroBatches: 1, MicroBatchSize: 8, ShortSize: 2}, threads)
+	return startOf(t, mesh, model, weft.PlanConfig{MicroBatches: 1, MicroBatchSize: 8, ShortSize: 2}, threads)
 }
 
 func TestADecoderContinuesSequences(t *testing.T) {

@@ -105,6 +105,9 @@ func (m *Mesh) Close() error {
 	if m == nil {
 		return nil
 	}
+	if err := m.refuseInChoose(); err != nil {
+		return err
+	}
 	m.settle()
 	m.mu.Lock()
 	closed, children := *m.meshMemory, m.children
@@ -116,6 +119,15 @@ func (m *Mesh) Close() error {
 	})
 	closed.free()
 	return endAll(children, m.started.Load())
+}
+
+// refuseInChoose returns an error in Choose of the run of the mesh, which the library uses then.
+func (m *Mesh) refuseInChoose() (err error) {
+	m.runs.Range(func(run, _ any) bool {
+		err = run.(*Run).choosing.refuse()
+		return err == nil
+	})
+	return err
 }
 
 // begins notes a run, which Close then closes. The call that has started it still borrows the mesh.

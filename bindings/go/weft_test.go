@@ -47,10 +47,15 @@ var small = weft.PlanConfig{Ranks: 2, MicroBatches: 4, MicroBatchSize: 16}
 
 func start(t testing.TB, model *weft.Model, config weft.PlanConfig, threads int) *weft.Run {
 	t.Helper()
+	return startOf(t, nil, model, config, threads)
+}
+
+func startOf(t testing.TB, mesh *weft.Mesh, model *weft.Model, config weft.PlanConfig, threads int) *weft.Run {
+	t.Helper()
 	plan, err := weft.NewPlan(model, config)
 	try(t, err)
 	defer plan.Close()
-	run, err := weft.Start(background, plan, nil, weft.RunConfig{Threads: threads})
+	run, err := weft.Start(background, plan, mesh, weft.RunConfig{Threads: threads})
 	try(t, err)
 	t.Cleanup(func() { run.Close() })
 	return run
