@@ -108,7 +108,7 @@ func (m *Mesh) Close() error {
 	if err := m.refuseInChoose(); err != nil {
 		return err
 	}
-	m.settle()
+	m.endUnstarted()
 	m.mu.Lock()
 	closed, children := *m.meshMemory, m.children
 	m.c, m.children = nil, nil
@@ -158,13 +158,30 @@ func (m *Mesh) starts() {
 	}
 }
 
-// lose cancels the mesh, unless it is settled. The error is that of all calls on the mesh.
-func (m *Mesh) lose(err *Error) {
-	if m.settled.Swap(true) {
+// endUnstarted ends the processes of a run that has not started, before they notice its end as a failure.
+func (m *Mesh) endUnstarted() {
+	if m == nil {
 		return
+	}
+	m.settle()
+	if m.started.Load() {
+		return
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, c := range m.children {
+		_ = c.command.Process.Kill() // it may have ended
+	}
+}
+
+// lose cancels the mesh, unless it is settled, and reports whether it does. The error is that of the start or the service.
+func (m *Mesh) lose(err *Error) bool {
+	if m.settled.Swap(true) {
+		return false
 	}
 	m.lost.Store(err)
 	m.cancel()
+	return true
 }
 
 // explain returns the error because of which the mesh was canceled, if that is the reason of err.

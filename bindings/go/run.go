@@ -179,7 +179,7 @@ func (r *Run) Close() error {
 	if err := r.choosing.refuse(); err != nil {
 		return err
 	}
-	r.mesh.settle()
+	r.mesh.endUnstarted()
 	r.ready.close()
 	_ = r.acquire(context.Background()) // the goroutine that waits has seen that the run is closed
 	defer r.release()

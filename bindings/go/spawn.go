@@ -25,8 +25,9 @@ var endTime = 10 * time.Second
 // In a copy, ctx is that of Serve.
 //
 // If a process ends before the run has started, Start fails with EPEER. Close of this mesh waits for the processes, and returns an error if one
-// of them has failed. It ends processes whose run has not started, and those that have not ended within 10 s after their run. A process whose
-// rank 0 has ended leaves its run, and fails. Ops in Go are those of the model of the plan.
+// of them has failed; if the run has not started, that is only the one because of which Start has failed. Close of the mesh or of the run ends
+// processes whose run has not started, and Close of the mesh those that have not ended within 10 s after their run. A process whose rank 0 has
+// ended leaves its run, and fails. Ops in Go are those of the model of the plan.
 func Spawn(ctx context.Context, plan *Plan, config MeshConfig, run RunConfig) (*Mesh, error) {
 	if endpoint, is := os.LookupEnv(joinVariable); is {
 		config.Endpoint = endpoint
@@ -100,6 +101,7 @@ type child struct {
 	parent  *os.File // the end of a pipe whose other end the process reads
 	ended   chan struct{}
 	err     error // of Wait, after ended
+	cancels bool  // it has canceled the mesh; after ended
 }
 
 // spawn starts the process of a rank.
@@ -132,7 +134,7 @@ func (c *child) wait(mesh *Mesh) {
 	if cause == nil {
 		cause = errors.New(c.command.ProcessState.String())
 	}
-	mesh.lose(&Error{Status: EPEER, Text: fmt.Sprintf("the process of rank %d has ended", c.rank), Cause: cause})
+	c.cancels = mesh.lose(&Error{Status: EPEER, Text: fmt.Sprintf("the process of rank %d has ended", c.rank), Cause: cause})
 	close(c.ended)
 }
 
@@ -169,7 +171,8 @@ func isKilled(err error) bool {
 	return is && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// endAll waits for the end of processes and returns the first failure. Those whose run has not started end at once.
+// endAll waits for the end of processes and returns the first failure. Those whose run has not started end at once, and only one that canceled the
+// mesh has failed.
 func endAll(children []*child, started bool) error {
 	limit := time.Now()
 	if started {
@@ -178,7 +181,7 @@ func endAll(children []*child, started bool) error {
 	var first error
 	for _, c := range children {
 		err := c.end(time.After(time.Until(limit)))
-		if first == nil && (started || !errors.Is(err, errKilled)) {
+		if first == nil && (started || c.cancels) {
 			first = err
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -20,12 +22,14 @@ const programVariable = "WEFT_TEST_PROGRAM"
 
 // The programs print what a test expects. No process of them would end before the test is ended, if it waited for its join timeout.
 var programs = map[string]func(*weft.Plan, weft.Batch) error{
-	"trains":       trains,
-	"is canceled":  isCanceled,
-	"loses a rank": losesARank,
-	"is not used":  isNotUsed,
-	"is stopped":   isStopped,
-	"ends early":   endsEarly,
+	"trains":                      trains,
+	"is canceled":                 isCanceled,
+	"loses a rank":                losesARank,
+	"is not used":                 isNotUsed,
+	"is stopped":                  isStopped,
+	"closes a run of three ranks": closesARun,
+	"loses one of three ranks":    losesOneOfThree,
+	"ends early":                  endsEarly,
 }
 
 func TestMain(m *testing.M) {
@@ -33,17 +37,21 @@ func TestMain(m *testing.M) {
 	if !is {
 		os.Exit(m.Run())
 	}
-	if err := runProgram(program); err != nil {
+	ranks := 2
+	if strings.HasSuffix(os.Getenv(programVariable), "three ranks") {
+		ranks = 3
+	}
+	if err := runProgram(program, ranks); err != nil {
 		fmt.Println("failed:", err)
 		os.Exit(1)
 	}
 }
 
-func runProgram(program func(*weft.Plan, weft.Batch) error) error {
+func runProgram(program func(*weft.Plan, weft.Batch) error, ranks int) error {
 	model := weft.NewModel()
 	x := model.Input("x", weft.F32, 1)
-	model.Binary("mse", model.Linear("b", model.Linear("a", x, 4), 1), x)
-	plan, err := weft.NewPlan(model, weft.PlanConfig{Ranks: 2, MicroBatches: 1, MicroBatchSize: 2})
+	model.Binary("mse", model.Linear("c", model.Linear("b", model.Linear("a", x, 4), 4), 1), x)
+	plan, err := weft.NewPlan(model, weft.PlanConfig{Ranks: ranks, MicroBatches: 1, MicroBatchSize: 2})
 	if err != nil {
 		return err
 	}
@@ -137,6 +145,113 @@ func isStopped(plan *weft.Plan, _ weft.Batch) error {
 	return nil
 }
 
+// controlVariable is where copies of a program connect to rank 0.
+const controlVariable = "WEFT_TEST_CONTROL"
+
+// listen is for rank 0, before it spawns processes.
+func listen() (net.Listener, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	return listener, os.Setenv(controlVariable, listener.Addr().String())
+}
+
+// joinIfReleased connects a copy to rank 0. If rank 0 closes the connection, the copy does not join.
+func joinIfReleased() {
+	rank0, err := net.Dial("tcp", os.Getenv(controlVariable))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Fprintln(rank0, os.Getpid())
+	if n, _ := rank0.Read(make([]byte, 1)); n == 0 {
+		os.Exit(7)
+	}
+}
+
+// joining is a run of three ranks, of which rank 1 joins, with the connections of the processes.
+type joining struct {
+	mesh  *weft.Mesh
+	run   *weft.Run
+	rank1 net.Conn
+	rank2 net.Conn
+}
+
+func beginJoining(plan *weft.Plan) (*joining, error) {
+	if !isRank0() {
+		joinIfReleased()
+		if _, err := spawn(background, plan); err != nil {
+			fmt.Println("rank 1 fails")
+		}
+		os.Exit(1)
+	}
+	listener, err := listen()
+	if err != nil {
+		return nil, err
+	}
+	mesh, err := spawn(background, plan)
+	if err != nil {
+		return nil, err
+	}
+	var copies [2]net.Conn
+	var pids [2]int
+	for i := range copies {
+		if copies[i], err = listener.Accept(); err != nil {
+			return nil, err
+		}
+		if _, err := fmt.Fscanln(copies[i], &pids[i]); err != nil {
+			return nil, err
+		}
+	}
+	if pids[0] > pids[1] {
+		copies[0], copies[1] = copies[1], copies[0]
+	}
+	if _, err := copies[0].Write([]byte{0}); err != nil {
+		return nil, err
+	}
+	run, err := weft.StartNoWait(plan, mesh, weft.RunConfig{})
+	if err != nil {
+		return nil, err
+	}
+	for event := (weft.Event{}); event.Kind != weft.JoinedEvent; {
+		if event, err = run.Poll(background); err != nil {
+			return nil, err
+		}
+	}
+	return &joining{mesh, run, copies[0], copies[1]}, nil
+}
+
+// untilEnd waits for the end of the process at the other end of a connection.
+func untilEnd(copy net.Conn) { _, _ = io.Copy(io.Discard, copy) }
+
+func closesARun(plan *weft.Plan, _ weft.Batch) error {
+	j, err := beginJoining(plan)
+	if err != nil {
+		return err
+	}
+	j.run.Close()
+	untilEnd(j.rank1)
+	untilEnd(j.rank2)
+	fmt.Println("closed:", j.mesh.Close())
+	return nil
+}
+
+func losesOneOfThree(plan *weft.Plan, _ weft.Batch) error {
+	j, err := beginJoining(plan)
+	if err != nil {
+		return err
+	}
+	j.rank2.Close()
+	for event := (weft.Event{}); event.Kind != weft.FailedEvent; {
+		if event, err = j.run.Poll(background); err != nil {
+			return err
+		}
+	}
+	untilEnd(j.rank1) // it fails because the mesh is canceled
+	fmt.Println(j.mesh.Close())
+	return nil
+}
+
 // The process of rank 1 has the output of this one, which therefore ends with both.
 func endsEarly(plan *weft.Plan, _ weft.Batch) error {
 	if _, err := spawn(background, plan); err != nil {
@@ -148,12 +263,14 @@ func endsEarly(plan *weft.Plan, _ weft.Batch) error {
 
 func TestProcessesOfSpawn(t *testing.T) {
 	for name, expected := range map[string]string{
-		"trains":       "trained\n",
-		"is canceled":  "was canceled\n",
-		"loses a rank": "true true weft: the process of rank 1 has ended: exit status 3\nweft: rank 1: exit status 3\n",
-		"is not used":  "closed: <nil>\n",
-		"is stopped":   "weft: rank 1: the process was killed, because it did not end after its run\n",
-		"ends early":   "failed: weft: the process of rank 0 has ended\n",
+		"trains":                      "trained\n",
+		"is canceled":                 "was canceled\n",
+		"loses a rank":                "true true weft: the process of rank 1 has ended: exit status 3\nweft: rank 1: exit status 3\n",
+		"is not used":                 "closed: <nil>\n",
+		"is stopped":                  "weft: rank 1: the process was killed, because it did not end after its run\n",
+		"closes a run of three ranks": "closed: <nil>\n",
+		"loses one of three ranks":    "rank 1 fails\nweft: rank 2: exit status 7\n",
+		"ends early":                  "failed: weft: the process of rank 0 has ended\n",
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			var output bytes.Buffer
