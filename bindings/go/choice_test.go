@@ -203,6 +203,9 @@ func TestCallsOfOtherGoroutinesWaitForChoose(t *testing.T) {
 		for len(calls) == 0 && !(waits("(*Generator).Add(") && waits("(*Generator).Remove(")) { // until the deadline of the test
 			runtime.Gosched()
 		}
+		if len(calls) != 0 {
+			t.Error("a call did not wait for Choose")
+		}
 		close(release)
 		for n := 0; n < 2; n++ {
 			if err := <-calls; err != nil && !errors.Is(err, weft.ENOENT) {
