@@ -111,15 +111,13 @@ func (r *Run) Poll(ctx context.Context) (Event, error) {
 		return Event{}, err
 	}
 	defer r.release()
-	event, err := r.take(ctx, true)
-	event.copyOutputs()
-	return event, err
+	return r.take(ctx, true)
 }
 
 // Events returns a channel of the events of the run. It is closed after the last event, and when ctx ends or the run is closed. The last event is
 // EndedEvent, FailedEvent, or the last ErrorEvent or SavedEvent of a run that has failed; if the events cannot be taken, it is a FailedEvent with
-// the reason. The outputs of an event are copies. While the channel is open, Step, Forward and Poll wait, because they take events as well, and
-// another channel of Events gets the events after it; Submit does not wait.
+// the reason. The outputs of an event are copies. While the channel is open, Step, Forward, Save and Poll wait, because they take events as well,
+// and another channel of Events gets the events after it; Submit does not wait.
 func (r *Run) Events(ctx context.Context) <-chan Event {
 	events := make(chan Event)
 	acquired := r.tryAcquire(ctx)
@@ -151,7 +149,6 @@ func (r *Run) send(ctx context.Context, events chan<- Event) bool {
 		}
 		event = Event{Kind: FailedEvent, Err: err, Rank: -1}
 	}
-	event.copyOutputs()
 	select {
 	case events <- event:
 		return err == nil

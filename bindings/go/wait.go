@@ -183,7 +183,8 @@ func (r *Run) next(ctx context.Context, polls bool) (event Event, err error) {
 	return event, err
 }
 
-// take is next without the events of a step or save that a call has left. The failure of the run in such a step is one of no step.
+// take is next without the events of a step or save that a call has left. The failure of the run in such a step is one of no step. The outputs of
+// the event are copies.
 func (r *Run) take(ctx context.Context, polls bool) (Event, error) {
 	for {
 		if len(r.kept) > 0 {
@@ -193,6 +194,7 @@ func (r *Run) take(ctx context.Context, polls bool) (Event, error) {
 		}
 		event, err := r.next(ctx, polls)
 		if err != nil || !event.own {
+			event.copyOutputs()
 			return event, err
 		}
 		if event.Kind == ErrorEvent {
