@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -19,17 +20,24 @@ const (
 // endTime is how long Mesh.Close waits for the processes of Spawn after the end of their run.
 var endTime = 10 * time.Second
 
+// isCopy: this process is a copy of the program.
+var isCopy atomic.Bool
+
 // Spawn runs all ranks of a plan in processes of this machine. It starts the program again with the same arguments, once for each rank except
 // rank 0, and returns the mesh of rank 0 for Start. Each copy of the program makes the same plan and calls Spawn as well; there, Spawn serves
 // until the run ends, and then ends the process with os.Exit(0), which calls no deferred functions. It returns only if the service has failed.
-// In a copy, ctx is that of Serve.
+// In a copy, ctx is that of Serve. Call Spawn once per program: a copy serves only the first call, and returns ESTATE from another one.
 //
 // If a process ends before the run has started, Start fails with EPEER. Close of this mesh waits for the processes, and returns an error if one
 // of them has failed; if the run has not started, that is only the one because of which Start has failed. Close of the mesh or of the run ends
 // processes whose run has not started, and Close of the mesh those that have not ended within 10 s after their run. A process whose rank 0 has
 // ended leaves its run, and fails. Ops in Go are those of the model of the plan.
 func Spawn(ctx context.Context, plan *Plan, config MeshConfig, run RunConfig) (*Mesh, error) {
+	if isCopy.Load() {
+		return nil, &Error{Status: ESTATE, Text: "this process is a rank of Spawn, and starts no ranks; its service has failed"}
+	}
 	if endpoint, is := os.LookupEnv(joinVariable); is {
+		isCopy.Store(true)
 		config.Endpoint = endpoint
 		if err := joinAndServe(ctx, plan, config, run); err != nil {
 			return nil, err

@@ -27,6 +27,7 @@ var programs = map[string]func(*weft.Plan, weft.Batch) error{
 	"loses a rank":                losesARank,
 	"is not used":                 isNotUsed,
 	"is stopped":                  isStopped,
+	"spawns again in a copy":      spawnsAgain,
 	"closes a run of three ranks": closesARun,
 	"loses one of three ranks":    losesOneOfThree,
 	"ends early":                  endsEarly,
@@ -106,6 +107,24 @@ func losesARank(plan *weft.Plan, _ weft.Batch) error {
 	var exit *exec.ExitError
 	fmt.Println(errors.Is(err, weft.EPEER), errors.As(err, &exit), err)
 	fmt.Println(mesh.Close())
+	return nil
+}
+
+func spawnsAgain(plan *weft.Plan, _ weft.Batch) error {
+	if !isRank0() {
+		_, err := weft.Spawn(background, plan, weft.MeshConfig{}, weft.RunConfig{Threads: -1})
+		if errors.Is(err, weft.EINVAL) {
+			_, err = spawn(background, plan)
+		}
+		fmt.Println(err)
+		os.Exit(3)
+	}
+	mesh, err := spawn(background, plan)
+	if err != nil {
+		return err
+	}
+	_, err = weft.Start(background, plan, mesh, weft.RunConfig{})
+	fmt.Println(errors.Is(err, weft.EPEER), mesh.Close())
 	return nil
 }
 
@@ -266,6 +285,7 @@ func TestProcessesOfSpawn(t *testing.T) {
 		"trains":                      "trained\n",
 		"is canceled":                 "was canceled\n",
 		"loses a rank":                "true true weft: the process of rank 1 has ended: exit status 3\nweft: rank 1: exit status 3\n",
+		"spawns again in a copy":      "weft: this process is a rank of Spawn, and starts no ranks; its service has failed\ntrue weft: rank 1: exit status 3\n",
 		"is not used":                 "closed: <nil>\n",
 		"is stopped":                  "weft: rank 1: the process was killed, because it did not end after its run\n",
 		"closes a run of three ranks": "closed: <nil>\n",
