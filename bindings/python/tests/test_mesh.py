@@ -1,5 +1,7 @@
 """Runs over processes."""
+import contextlib
 import os
+import signal
 import sys
 import tempfile
 import types
@@ -17,6 +19,16 @@ def digest_after(run, steps=3):
     for _ in range(steps):
         run.train(*sine())
     return run.digest()
+
+
+@contextlib.contextmanager
+def program_of_ranks(command):
+    """Ranks as processes run this command of a shell."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch("sys.executable", os.path.join(folder, "python")):
+        with open(sys.executable, "w") as file:
+            file.write(f"#!/bin/sh\n{command}\n")
+        os.chmod(sys.executable, 0o755)
+        yield
 
 
 class Processes(ProcessTest):
@@ -56,12 +68,37 @@ class Processes(ProcessTest):
         run.close()
 
     def test_a_process_that_does_not_join_is_reported(self):
-        with tempfile.TemporaryDirectory() as folder, mock.patch("sys.executable", os.path.join(folder, "python")):
-            with open(sys.executable, "w") as file:
-                file.write("#!/bin/sh\ncat >/dev/null\nexit 3\n")
-            os.chmod(sys.executable, 0o755)
+        with program_of_ranks("exit 3"), self.assertRaisesRegex(weft.PeerError, "ended with status 3 before the run started"):
+            weft.Run(small_plan(), processes=True)
+
+    def test_poll_reports_a_process_that_does_not_join(self):
+        with program_of_ranks("exit 3"), weft.Run(small_plan(), processes=True, wait=False) as run:
             with self.assertRaisesRegex(weft.PeerError, "ended with status 3 before the run started"):
-                weft.Run(small_plan(), processes=True)
+                run.poll()
+
+    def test_close_kills_processes_that_have_not_joined(self):
+        with program_of_ranks("exec sleep 3600"):
+            run = weft.Run(small_plan(), processes=True, wait=False)
+            run.close()
+        self.assertEqual([process.returncode for process in run._ranks.processes], [-signal.SIGKILL])
+
+    def test_close_kills_a_process_that_does_not_end(self):
+        run = weft.Run(small_plan(), processes=True)
+        run._ranks.processes[0].send_signal(signal.SIGSTOP)
+        with mock.patch("weft.mesh.END_TIME", 0), self.assertRaisesRegex(weft.PeerError, "ended with status -9"):
+            run.close()
+
+    def test_processes_end_if_rank_0_ends_before_the_run_starts(self):
+        code = """
+import os, weft
+from support import small_plan
+
+run = weft.Run(small_plan(), processes=True, wait=False)
+os._exit(0)
+"""
+        process = python(code)
+        out, err = process.communicate(timeout=240)   # the other process has this output as well
+        self.assertEqual((process.returncode, out, err), (0, "", "weft.worker: the process of rank 0 has ended\n"))
 
     def test_a_program_without_a_guard_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -29,6 +29,11 @@ def desc_of(shape: Sequence[int], code: DType) -> Any:
     return desc
 
 
+def samples_of(arrays: Sequence[Any]) -> int:
+    """The samples of the first array that is not missing."""
+    return next((len(array) for array in arrays if array is not None), 0)
+
+
 def shape_of(desc: Any) -> Tuple[int, ...]:
     return tuple(desc.dims[:desc.n_dims])
 

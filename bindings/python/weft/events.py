@@ -150,6 +150,8 @@ def public(event: Any) -> Event:
 class Service(Polled):
     """A rank other than 0 that serves; Mesh.serve() waits for its end."""
 
+    started = False   # the run; the library then notices the end of another rank
+
     def _ended(self, seconds: float) -> bool:
         """Takes an event. True: the run has ended normally. Its failure is raised."""
         with self._lock:
@@ -157,6 +159,7 @@ class Service(Polled):
             if event is None:
                 return False
             self._taken = True
+            self.started = self.started or event.kind == EventKind.STARTED
             if event.kind == EventKind.FAILED:
                 failed = result(event)
                 raise error_of(event.status, failed.text, failed.failure)

@@ -82,6 +82,12 @@ class Mesh(Object):
             self._run = weakref.ref(service)
         return service
 
+    @property
+    def _started(self) -> bool:
+        """Whether the run that this process serves has started."""
+        service = self._run() if self._run else None
+        return isinstance(service, Service) and service.started
+
     def close(self) -> None:
         """Ends the run of the mesh, and the mesh."""
         run = self._run() if self._run else None
@@ -107,6 +113,9 @@ def main_of(ops: "Sequence[Op]") -> Optional[Callable[[], Dict[str, Any]]]:
     return functools.partial(runpy.run_path, os.path.abspath(path), run_name=WORKER_MAIN)
 
 
+END_TIME = 10.0   # seconds; how long the processes of a run may take to end after it
+
+
 class Ranks:
     """Ranks 1 to `count` - 1 as processes of this machine, which run `python -m weft.worker`."""
 
@@ -121,11 +130,13 @@ class Ranks:
             for _ in range(1, count):
                 process = subprocess.Popen([sys.executable, "-m", "weft.worker", "--task"], stdin=subprocess.PIPE, env=environment)
                 self.processes.append(process)
-                assert process.stdin
-                with process.stdin:
+                assert process.stdin   # stays open: the process notices the end of this one
+                with contextlib.suppress(BrokenPipeError):   # check_joining() reports a process that has ended
                     process.stdin.write(task)
+                    process.stdin.flush()
         except BaseException:
             self.kill()
+            self.wait(expect_success=False)
             raise
 
     def check_joining(self) -> None:
@@ -135,21 +146,25 @@ class Ranks:
                 raise PeerError(f"process {process.pid} of a rank ended with status {process.returncode} before the run started; its error output has the reason")
 
     def kill(self) -> None:
-        """Ends all processes at once."""
+        """Ends all processes, and does not wait."""
         for process in self.processes:
             process.kill()
-            process.wait()
-        self.mesh.close()
 
     def wait(self, expect_success: bool) -> None:
-        """Waits for all processes, which end with the run."""
+        """Waits for all processes, which end with the run, and kills those that do not."""
+        self.mesh.close()
         failed = []
-        for rank, process in enumerate(self.processes, 1):
+        limit = time.monotonic() + END_TIME
+        for process in self.processes:
             while process.poll() is None:
+                if time.monotonic() >= limit:
+                    process.kill()
                 time.sleep(0.01)   # process.wait() does not end if another thread receives the signal of ^C
+            assert process.stdin
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
             if process.returncode != 0:
                 failed.append(f"process {process.pid} of a rank ended with status {process.returncode}")
-        self.mesh.close()
         if failed and expect_success:
             raise PeerError("; ".join(failed))
 

@@ -13,7 +13,7 @@ import numpy as np
 from . import _raw, timeline
 from ._core import CallLock, Config, Object, check, choice, encode, expect, result
 from ._types import Event, EventKind, Load, Part, RunOptions, SaveFlags, SaveOptions, StepMode
-from .arrays import Wrapped, as_array, dtype_code, tensor_view
+from .arrays import Wrapped, as_array, dtype_code, samples_of, tensor_view
 from .checkpoint import Checkpoint
 from .errors import StateError, error_of
 from .events import NOWAIT, SLICE, Polled, public, run_config
@@ -48,10 +48,6 @@ def _outputs(event: Any) -> Sequence[Any]:
 
 def _final(event: Any) -> Tuple[bool, float]:
     return event.kind in FINAL, float(event.loss)
-
-
-def _samples(arrays: Sequence[Any]) -> int:
-    return next((len(a) for a in arrays if a is not None), 0)
 
 
 def _rows(item: Item, samples: int) -> Tuple[int, ...]:
@@ -98,21 +94,23 @@ class Run(Polled):
                 if mesh:
                     mesh._run = weakref.ref(self)
             while self._starting and (wait or mesh is None):
-                if self._take(SLICE, OTHERS, public) is None and self._ranks:
-                    self._ranks.check_joining()
+                self._take(SLICE, OTHERS, public)
         except BaseException:
             self._failed = True
             if self._ranks:
-                self._ranks.kill()   # this also closes the run
+                self._ranks.kill()
+                self._ranks.wait(expect_success=False)   # this also closes the run
             elif hasattr(self, "_finalizer"):
                 super().close()
             raise
 
     def close(self) -> None:
-        """Ends the run on every rank, and waits for the processes that it started."""
+        """Ends the run on every rank, and waits for the processes that it started. It kills those that do not end within 10 s."""
         if self.closed:
             return
-        ended = not self._pending and not self._failed
+        ended = not (self._pending or self._failed or self._starting)
+        if self._ranks and self._starting:
+            self._ranks.kill()   # they would notice the end as a failure
         with self._lock:
             if generator := self._generator():
                 generator.close()
@@ -154,7 +152,7 @@ class Run(Polled):
         return self._outputs_of(self._arrays(inputs, named, mode), mode, out)
 
     def _outputs_of(self, arrays: Sequence[Any], mode: StepMode, out: Optional[Sequence[Any]]) -> Tuple[float, Any]:
-        samples = _samples(arrays)
+        samples = samples_of(arrays)
         if out is None:
             out = [np.empty(_rows(item, samples), item.dtype) for item in self._plan.outputs]
         elif len(self._plan.outputs) == 1 and isinstance(out, np.ndarray):
@@ -229,7 +227,7 @@ class Run(Polled):
                 pointers[i] = None if tensor is None else tensor.__enter__()
             with self._lock:
                 self._promise(_Pending(tag, arrays, mode not in WITHOUT_LOSS), _raw.weft_run_submit, pointers, len(arrays), mode, tag)
-                self._samples = _samples(arrays)
+                self._samples = samples_of(arrays)
         except Exception:
             self._own.discard(tag)
             raise
@@ -330,6 +328,8 @@ class Run(Polled):
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             found = self._look(SLICE if end is None else min(max(end - time.monotonic(), 0), SLICE), tag, use)
+            if found is None and self._starting and self._ranks:
+                self._ranks.check_joining()
             over = not self._busy and not self._boxes.get(tag)   # in this order: another call fills the box first
             if found is not None or over or (end is not None and time.monotonic() >= end):
                 return found

@@ -1,9 +1,11 @@
 """Serves one rank of a run: python -m weft.worker ENDPOINT, where ENDPOINT is Mesh.join_endpoint of rank 0."""
 import argparse
 import importlib
+import os
 import pickle
 import signal
 import sys
+import threading
 import types
 from typing import Any, Callable, Dict, Optional, Sequence
 
@@ -13,7 +15,23 @@ from .model import Model
 from .ops import Op
 
 
-def serve(endpoint: str, threads: int, ops: Sequence[Op] = ()) -> int:
+class Parent(threading.Thread):
+    """Waits until the process of rank 0 has ended, and then cancels a mesh whose run has not started."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        super().__init__(daemon=True)
+        self._mesh, self.ended = mesh, False
+
+    def run(self) -> None:
+        while os.read(0, 1):   # without the lock of sys.stdin, which the end of this process requires
+            pass
+        if not self._mesh._started:
+            self.ended = True
+            self._mesh.cancel()
+
+
+def serve(endpoint: str, threads: int, ops: Sequence[Op] = (), has_parent: bool = False) -> int:
+    parent: Optional[Parent] = None
     # ^C goes to all processes of a terminal. Rank 0 decides whether the run ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -21,9 +39,12 @@ def serve(endpoint: str, threads: int, ops: Sequence[Op] = ()) -> int:
         for op in ops:
             model.op(op)
         with Mesh.join(endpoint) as mesh:
+            if has_parent:
+                parent = Parent(mesh)
+                parent.start()
             mesh.serve(ops=model, threads=threads)
     except Error as error:
-        print(f"weft.worker: {error}", file=sys.stderr)
+        print("weft.worker:", "the process of rank 0 has ended" if parent and parent.ended else error, file=sys.stderr)
         return 1
     return 0
 
@@ -56,7 +77,7 @@ def main() -> int:
     if arguments.task:
         endpoint, threads, program, ops = pickle.load(sys.stdin.buffer)
         load_main(program)
-        return serve(endpoint, threads, pickle.loads(ops))
+        return serve(endpoint, threads, pickle.loads(ops), has_parent=True)
     if not arguments.endpoint:
         parser.error("ENDPOINT is missing")
     return serve(arguments.endpoint, arguments.threads, load_ops(arguments.op))
