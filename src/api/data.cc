@@ -96,7 +96,8 @@ Status open_source(const char* path, const weft_data_config& c, const JsonSample
                    weft_data& data, std::unique_ptr<SampleSource>& out) {
   if (is_json_samples(path)) {
     JsonSampleOptions of_model = options;
-    WEFT_TRY_ASSIGN(of_model.ends, Result(c.tokenizer->ends));
+    WEFT_TRY(c.tokenizer->ends.status());
+    of_model.ends = c.tokenizer->ends.value();
     WEFT_TRY_ASSIGN(JsonSamples samples,
                     JsonSamples::open(path, *c.tokenizer->tokenizer, c.tokenizer->chat, of_model));
     data.cut += samples.cut();

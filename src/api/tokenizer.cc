@@ -148,8 +148,8 @@ class Rendering {
     // A content may have the marks of a role that is not in these messages.
     for (const char* role : {"system", "user", "assistant", "tool"}) {
       const ChatMessage message{role, "a"};
-      const Result<std::string> alone = source_.chat.render({&message, 1}, variables_, true);
-      if (alone.ok()) WEFT_TRY(marks.add(alone.value()));
+      const Result<std::string> of_role = source_.chat.render({&message, 1}, variables_, true);
+      if (of_role.ok()) WEFT_TRY(marks.add(of_role.value()));
     }
     for (size_t i = 0; i < messages.size(); ++i)
       WEFT_TRY(refuse_marks(marks, i, messages[i].content));

@@ -81,7 +81,6 @@ Result<AddedToken> token_of(const Json& json, const std::string& where) {
   if (!content || !content->is_string())
     return unexpected(where, json, "a string, or an object with the string 'content'");
   out.content = content->text();
-  out.special = true;  // unless it says otherwise
   WEFT_TRY_ASSIGN(out.special, flag(json, "special", true));
   // A token that is not special is found in the normalized text.
   WEFT_TRY_ASSIGN(out.normalized, flag(json, "normalized", !out.special));

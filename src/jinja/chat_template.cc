@@ -54,9 +54,9 @@ Status changes_text(const std::string& name, size_t message) {
 Status lacks_prompt(const std::string& name, size_t message) {
   return Status(Code::unsupported,
                 cat(name, ": the text of message ", message,
-                    " is not its content after the generation prompt, or after the begin of this "
-                    "prompt, so that the place of the answer is not known; a template with "
-                    "generation blocks is required"));
+                    " is not the begin of the generation prompt and then its content, so that the "
+                    "place of the answer is not known; a template with generation blocks is "
+                    "required"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace weft {
 
-BytesOfRun BytesOfRun::within(int64_t cap) const {
+BytesOfRun BytesOfRun::capped(int64_t cap) const {
   BytesOfRun out = *this;
   if (most - cap > all - limit) {
     out.all = most;
@@ -71,7 +71,7 @@ class Chain {
     return (sums[end] - sums[begin]) / stages_[s].speed;
   }
   BytesOfRun bytes(size_t s, size_t begin, size_t end) const {
-    return bytes_ && *bytes_ ? (*bytes_)({s, begin, end}).within(cap_) : BytesOfRun();
+    return bytes_ && *bytes_ ? (*bytes_)({s, begin, end}).capped(cap_) : BytesOfRun();
   }
   Chain without_bytes() const {
     Chain out = *this;
@@ -79,7 +79,7 @@ class Chain {
     return out;
   }
   // With a limit for all ranks, too.
-  Chain within(int64_t cap) const {
+  Chain capped(int64_t cap) const {
     Chain out = *this;
     out.cap_ = cap;
     return out;
@@ -240,6 +240,7 @@ class Chain {
       begin = end;
     }
   }
+
   // Of a stage and the cut at its end. The squares of times have the least sum if all stages take
   // the same time. The narrowest cuts are taken where that changes times by little, such as those
   // before blocks, and no stage is small because its cut is narrow.
@@ -278,6 +279,7 @@ class Chain {
     }
     return least;
   }
+
   double cut_time(const RunOfNodes& run) const {
     const bool crosses = run.stage > 0 && stages_[run.stage].rank != stages_[run.stage - 1].rank;
     return crosses && *cut_time_ ? (*cut_time_)(run) : 0;
@@ -320,7 +322,7 @@ int64_t least_bytes(const Chain& chain, Limits limits) {
   int64_t low = 0, high = chain.most_bytes(*chain.earliest(limits));
   while (high - low > high / kPrecision) {
     const int64_t cap = std::midpoint(low, high);
-    if (const auto cuts = chain.within(cap).earliest(limits))
+    if (const auto cuts = chain.capped(cap).earliest(limits))
       high = chain.most_bytes(*cuts);
     else
       low = cap + 1;
@@ -353,7 +355,7 @@ Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
   } else {
     cap = least_bytes(chain, *limits);
   }
-  return partition_at(nodes, chain.within(cap).best(*limits));
+  return partition_at(nodes, chain.capped(cap).best(*limits));
 }
 
 }  // namespace weft

@@ -29,7 +29,7 @@ struct BytesOfRun {
   bool within() const { return more || !grows; }  // whether a run that contains it can be
   bool fits() const { return all <= limit; }
   // With a limit for all ranks, too.
-  BytesOfRun within(int64_t cap) const;
+  BytesOfRun capped(int64_t cap) const;
 };
 
 // The time for which the messages to a stage with these nodes, which is not the first, occupy the
@@ -56,9 +56,8 @@ struct StageRoom {
 // Which of the partitions with the smallest bottleneck, of which there are several if a node or a
 // cut is the bottleneck, and with the fastest slowest stage of these.
 enum class Among : uint8_t {
-  // One whose largest rank needs the fewest bytes, or up to 1 % more, unless there are too many
-  // runs
-  // to compare; of these the one that divides the time most evenly, with narrow cuts.
+  // One whose largest rank needs the fewest bytes, or up to 1 % more; of these the one that divides
+  // the time most evenly, with narrow cuts. Bytes are not compared if there are too many runs.
   smallest,
   // The one with the earliest first cut, then second cut, and so on.
   earliest,

@@ -298,8 +298,10 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   }
   WEFT_TRY_ASSIGN(const Partition even, partition_uniform(costs, schedule.stages));
   starts.push_back(first_nodes(even));
-  CutSearch busiest = search_with(nullptr);
-  for (size_t i = 0; i < starts.size() && !one_each; ++i) found.push_back(busiest.start(starts[i]));
+  if (!one_each) {
+    CutSearch busiest = search_with(nullptr);
+    for (const std::vector<size_t>& start : starts) found.push_back(busiest.start(start));
+  }
   const std::vector<size_t> best = best_of(found, time_of, bytes ? &*bytes : nullptr);
   if (!limited) return partition_of(costs, best);
   CutSearch search = search_with(&*bytes);

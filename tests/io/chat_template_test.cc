@@ -348,11 +348,12 @@ TEST(ChatTemplate, AnswersMayLackTheEndOfTheGenerationPrompt) {
                        {{"user", "a"}, {"assistant", "<b>"}, {"user", "c"}, {"assistant", "d"}}),
             (std::vector<std::string>{"<b><|end|>", "d<|end|>"}));
   // The template removes the reasoning of answers.
-  EXPECT_EQ(answers_of("deepseek_r1.jinja", {{"user", "a"}, {"assistant", "<think>x</think>b"}}),
-            std::vector<std::string>{
-                "chat template: the text of message 1 is not its content after the generation "
-                "prompt, or after the begin of this prompt, so that the place of the answer is not "
-                "known; a template with generation blocks is required"});
+  EXPECT_EQ(
+      answers_of("deepseek_r1.jinja", {{"user", "a"}, {"assistant", "<think>x</think>b"}}),
+      std::vector<std::string>{
+          "chat template: the text of message 1 is not the begin of the generation prompt and "
+          "then its content, so that the place of the answer is not known; a template with "
+          "generation blocks is required"});
 }
 
 // The text that stands in for an answer is a repetition that the others do not contain. A search
