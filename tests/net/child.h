@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 
 extern char** environ;
 
@@ -38,6 +39,12 @@ class Child {
     std::string line;
     for (char c; read(out_, &c, 1) == 1 && c != '\n';) line += c;
     return line;
+  }
+  // Waits until it has ended by itself; its exit status, -1 if a signal ended it.
+  int wait() {
+    int status = 0;
+    waitpid(std::exchange(pid_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   void stop_now() const { kill(pid_, SIGSTOP); }
   void kill_now() {

@@ -205,6 +205,8 @@ TEST_P(Conformance, WhatCameBeforeALossIsDeliveredAlthoughTheLoopWasBusy) {
   ASSERT_EQ(dialed->frames.size(), 1u);
   EXPECT_EQ(dialed->frames[0].number, 5u);
   EXPECT_EQ(dialed->why, "the peer closed the connection");
+  // It removes its address after its connections.
+  EXPECT_EQ(child.wait(), 0);
 }
 
 TEST_P(Conformance, AConnectionMayBeDestroyedByItsOwnEvents) {
