@@ -117,13 +117,13 @@ StageWork make_stage_work(const std::vector<const StepCall*>& calls, bool split,
 }
 
 NodeTimes remade_seconds(const StageWork& work, const std::vector<NodeTimes>& times) {
-  NodeTimes out;
-  for (int32_t phase : {kPhaseR, kPhaseI, kPhaseW})
+  const auto seconds = [&](int32_t phase) {
+    double sum = 0;
     for (const StepCall* call : work.calls[static_cast<size_t>(phase)])
-      if (call->kind == CallKind::forward)
-        (phase == kPhaseW ? out.weight : out.input) +=
-            times[static_cast<size_t>(call->node)].forward;
-  return out;
+      if (call->kind == CallKind::forward) sum += times[static_cast<size_t>(call->node)].forward;
+    return sum;
+  };
+  return {.forward = seconds(kPhaseR), .input = seconds(kPhaseI), .weight = seconds(kPhaseW)};
 }
 
 std::vector<bool> split_stages(const Schedule& schedule) {

@@ -48,7 +48,7 @@ std::vector<StageWork> make_work(const StepGraph& graph, const std::vector<int32
                                  const Schedule& schedule,
                                  const std::vector<int32_t>& calls_per_block);
 
-// Time of a micro-batch for recomputing, in R and I, and in W.
+// Time of a micro-batch for recomputing: `forward` in R, the others in I and W.
 NodeTimes remade_seconds(const StageWork& work, const std::vector<NodeTimes>& times);
 
 // Calls visit(tensor) for each tensor that a call reads or writes (without -1).

@@ -61,7 +61,7 @@ struct RemadeCalls {
   size_t position = 0;      // of its rank; RunBytes sets it
   int32_t forward = 0;      // calls of a segment
   bool any = false;         // whether it recomputes some of them
-  NodeTimes time;           // of a micro-batch for that
+  NodeTimes time;           // of a micro-batch for that: `forward` in R
 };
 
 class RunTerms {

@@ -35,6 +35,17 @@ ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config,
   return out;
 }
 
+NodeTimes recompute_times(size_t stage, const std::vector<size_t>& first, RunBytes& bytes,
+                          const std::vector<NodeTimes>& of_pieces) {
+  NodeTimes out;
+  for (const RemadeCalls& calls : bytes.remade(stage, first, of_pieces)) {
+    out.forward += calls.time.forward;
+    out.input += calls.time.input;
+    out.weight += calls.time.weight;
+  }
+  return out;
+}
+
 void add_bytes(const Model& model, const PlanConfig& config, const std::vector<size_t>& first,
                RunBytes& bytes, ScheduleCosts& out) {
   for (auto* list : {&out.held, &out.parked, &out.kept, &out.fixed})
@@ -45,10 +56,9 @@ void add_bytes(const Model& model, const PlanConfig& config, const std::vector<s
       bytes.pieces(), config.micro_batch_size,
       config.times.empty() ? analysed_times(model, config.micro_batch_size) : config.times);
   for (size_t s = 0; s < first.size(); ++s) {
-    for (const RemadeCalls& again : bytes.remade(s, first, of_pieces)) {
-      out.input[s] += again.time.input;
-      out.weight[s] += again.time.weight;
-    }
+    const NodeTimes again = recompute_times(s, first, bytes, of_pieces);
+    out.input[s] += again.forward + again.input;  // such an order has no R
+    out.weight[s] += again.weight;
     // The activations that recompute auto will drop are not known yet. The order with one
     // micro-batch at a time leaves the most freedom.
     if (out.cap > 0 && config.recompute == "auto")
@@ -59,7 +69,7 @@ void add_bytes(const Model& model, const PlanConfig& config, const std::vector<s
 ScheduleCosts at_speeds(ScheduleCosts costs, const std::vector<double>& speeds) {
   if (speeds.size() != costs.forward.size()) return costs;
   for (auto* list : {&costs.forward, &costs.input, &costs.weight})
-    for (size_t r = 0; r < speeds.size(); ++r) (*list)[r] /= speeds[r];
+    for (size_t r = 0; r < list->size(); ++r) (*list)[r] /= speeds[r];
   return costs;
 }
 

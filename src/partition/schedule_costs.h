@@ -11,6 +11,11 @@ ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config,
                              const std::vector<NodeTimes>& times,
                              const std::vector<int32_t>& stage_of_node);
 
+// Of a micro-batch of a stage: `forward` in R, the others in I and W. `first`: of all stages;
+// `of_pieces`: times of the nodes of the model that is run.
+NodeTimes recompute_times(size_t stage, const std::vector<size_t>& first, RunBytes& bytes,
+                          const std::vector<NodeTimes>& of_pieces);
+
 // `config`: of all ranks; `first`: of the stages. Bytes: of the tensors that the stages will keep
 // from one action to another, and of parameters, with config.memory_limit as the cap. Messages in
 // transit, and memory that only one action needs, are not included. Adds the time of recompute.

@@ -12,9 +12,8 @@
 #include "partition/cut_loads.h"
 #include "partition/cut_search.h"
 #include "partition/pipedream_stages.h"
-#include "partition/schedule_costs.h"
+#include "partition/step_time.h"
 #include "plan/schedule_choice.h"
-#include "schedule/chain_time.h"
 #include "tensor/byte_count.h"
 
 namespace weft {
@@ -147,27 +146,6 @@ Result<Partition> partition_of(const NodeCosts& costs, const std::vector<size_t>
   return partition_at(costs, cuts);
 }
 
-using StepTime = std::function<double(const std::vector<size_t>& first_nodes)>;
-
-// Of a plan whose stages are cut at these nodes.
-double step_time(const Model& model, const PlanConfig& config, const OpNodes& ops,
-                 const Schedule& order, const std::vector<StageRoom>& rooms,
-                 const CutTime& cut_time, const std::vector<size_t>& first) {
-  std::vector<int32_t> stage_of_node(model.nodes().size(), 0);
-  double slowest_cut = 0;
-  for (size_t s = 0; s < first.size(); ++s) {
-    const size_t end = s + 1 < first.size() ? first[s + 1] : ops.ids.size();
-    for (size_t i = first[s]; i < end; ++i)
-      stage_of_node[static_cast<size_t>(ops.ids[i])] = static_cast<int32_t>(s);
-    if (s > 0 && order.rank_of_stage[s] != order.rank_of_stage[s - 1])
-      slowest_cut = std::max(slowest_cut, cut_time({s, first[s], end}));
-  }
-  ScheduleCosts times = schedule_costs(model, config, config.times, stage_of_node);
-  for (auto* list : {&times.forward, &times.input, &times.weight})
-    for (size_t s = 0; s < list->size(); ++s) (*list)[s] /= rooms[s].speed;
-  return std::max(chain_time(order, times), order.micro_batches * slowest_cut);
-}
-
 using Cuts = std::vector<std::vector<size_t>>;  // first nodes of stages
 
 // The partitions with the smallest bottleneck: the smallest and the earliest of them. If stages
@@ -194,7 +172,7 @@ Result<Cuts> cuts_by_stages(const NodeCosts& costs, const ChainLoads& loads,
 // Of these cuts, those within the limits if there are any; of these, the ones whose step takes the
 // least time, or up to 1 % more, because estimates are not more exact than that; and of these, the
 // ones whose largest rank needs the fewest bytes. `bytes` may be null: not counted.
-std::vector<size_t> best_of(const Cuts& cuts, const StepTime& time_of, RunBytes* bytes) {
+std::vector<size_t> best_of(const Cuts& cuts, StepTime& step, RunBytes* bytes) {
   constexpr double kMost = 1.01;
   struct Judged {
     bool exceeds = false;
@@ -204,7 +182,7 @@ std::vector<size_t> best_of(const Cuts& cuts, const StepTime& time_of, RunBytes*
   std::vector<Judged> judged;
   std::pair<bool, double> least = {true, INFINITY};
   for (const std::vector<size_t>& first : cuts) {
-    Judged& one = judged.emplace_back(Judged{.time = time_of(first)});
+    Judged& one = judged.emplace_back(Judged{.time = step.of(first)});
     for (const RankBytes& rank : bytes ? bytes->of_ranks(first) : std::vector<RankBytes>()) {
       one.exceeds = one.exceeds || rank.over() > 0;
       one.largest = std::max(one.largest, rank.all);
@@ -277,9 +255,6 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   std::vector<bool> recomputes;
   for (const StageRoom& room : rooms) recomputes.push_back(room.recomputes);
   add_recompute(order, recomputes);
-  const StepTime time_of = [&](const std::vector<size_t>& first) {
-    return step_time(model, config, ops, order, rooms, cut_time, first);
-  };
   const bool one_each = schedule.stages <= schedule.ranks(), limited = cuts_by_bytes(config);
   const auto search_with = [&](RunBytes* bytes) {
     return CutSearch(ops, schedule, all.shard_ranks, rooms, loads.cut_time, shared, bytes);
@@ -288,6 +263,8 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   if (limited || (schedule.stages > 1 && config.recompute != "auto")) {
     WEFT_TRY_ASSIGN(bytes, RunBytes::make(model, all, ops, schedule, known));
   }
+  RunBytes* const counted = bytes ? &*bytes : nullptr;
+  StepTime step(model, config, ops, order, rooms, cut_time, counted);
   if (bytes && one_each) loads.bytes = [&bytes](const RunOfNodes& run) { return bytes->of(run); };
   WEFT_TRY_ASSIGN(Cuts found, cuts_by_stages(costs, loads, rooms));
   Cuts starts = found;
@@ -302,9 +279,14 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
     CutSearch busiest = search_with(nullptr);
     for (const std::vector<size_t>& start : starts) found.push_back(busiest.start(start));
   }
-  const std::vector<size_t> best = best_of(found, time_of, bytes ? &*bytes : nullptr);
+  const std::set<std::vector<size_t>> different(found.begin(), found.end());
+  std::vector<std::pair<double, std::vector<size_t>>> fastest;
+  for (const std::vector<size_t>& one : different) fastest.emplace_back(step.of(one), one);
+  std::sort(fastest.begin(), fastest.end());
+  for (const auto& [seconds, one] : fastest) found.push_back(step.with_moved_cuts(one, shared));
+  const std::vector<size_t> best = best_of(found, step, counted);
   if (!limited) return partition_of(costs, best);
-  CutSearch search = search_with(&*bytes);
+  CutSearch search = search_with(counted);
   if (search.fits(best)) return partition_of(costs, best);
   for (const std::vector<size_t>& start : starts) search.start(start);
   // If no cuts are within the limits, the result is the nearest to them.

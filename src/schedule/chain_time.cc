@@ -9,12 +9,13 @@ namespace {
 
 class Player {
  public:
-  Player(const Schedule& schedule, const ScheduleCosts& costs)
-      : schedule_(schedule), costs_(costs), free_(schedule.rows.size(), 0.0) {
+  Player(const Schedule& schedule, const ScheduleCosts& costs, const std::vector<EdgeSlots>& slots)
+      : schedule_(schedule), costs_(costs), slots_(slots), free_(schedule.rows.size(), 0.0) {
     const auto all =
         static_cast<size_t>(schedule.stages) * static_cast<size_t>(schedule.micro_batches);
     forward_.assign(all, -1);
     backward_.assign(all, -1);
+    released_.assign(all, -1);
   }
 
   double run() {
@@ -41,8 +42,8 @@ class Player {
   double cost(const Action& action) const {
     const auto s = static_cast<size_t>(action.stage);
     switch (action.kind) {
-      case Kind::F:
-      case Kind::R: return costs_.forward[s];
+      case Kind::F: return costs_.forward[s];
+      case Kind::R: return costs_.again.empty() ? costs_.forward[s] : costs_.again[s];
       case Kind::I: return costs_.input[s];
       case Kind::W: return costs_.weight[s];
       case Kind::B: return costs_.input[s] + costs_.weight[s];
@@ -62,26 +63,46 @@ class Player {
     return end >= 0 && sent ? end + costs_.latency : end;
   }
 
+  // When the value before what the action makes has been sent, for which its receiver has a slot;
+  // below 0 if that slot is not free yet.
+  double room(const Action& action) const {
+    const bool forward = action.kind == Kind::F;
+    const int32_t to = action.stage + (forward ? 1 : -1);
+    const bool makes = forward || action.kind == Kind::I || action.kind == Kind::B;
+    if (slots_.empty() || !makes || to < 0 || to == schedule_.stages) return 0;
+    if (schedule_.rank_of(to, action.micro_batch) ==
+        schedule_.rank_of(action.stage, action.micro_batch))
+      return 0;
+    const EdgeSlots& edge = slots_[static_cast<size_t>(std::min(to, action.stage))];
+    const int32_t releases = action.micro_batch - 1 - (forward ? edge.forward : edge.gradient);
+    return releases < 0 ? 0 : released_[at(to, releases)];
+  }
+
   bool runs(size_t rank, const Action& action) {
-    const double there = arrival(action);
-    if (there < 0) return false;
-    free_[rank] = std::max(free_[rank], there) + cost(action);
-    if (action.kind == Kind::F) forward_[at(action.stage, action.micro_batch)] = free_[rank];
-    if (action.kind == Kind::I || action.kind == Kind::B)
-      backward_[at(action.stage, action.micro_batch)] = free_[rank];
+    const double there = arrival(action), free = room(action);
+    if (there < 0 || free < 0) return false;
+    free_[rank] = std::max({free_[rank], there, free}) + cost(action);
+    const size_t own = at(action.stage, action.micro_batch);
+    const Kind last = schedule_.forward_only ? Kind::F : Kind::W;
+    if (action.kind == Kind::F) forward_[own] = free_[rank];
+    if (action.kind == Kind::I || action.kind == Kind::B) backward_[own] = free_[rank];
+    if (action.kind == last || action.kind == Kind::B) released_[own] = free_[rank];
     return true;
   }
 
   const Schedule& schedule_;
   const ScheduleCosts& costs_;
-  std::vector<double> free_;                // per rank
-  std::vector<double> forward_, backward_;  // per stage and micro-batch: its end; below 0: not yet
+  const std::vector<EdgeSlots>& slots_;
+  std::vector<double> free_;  // per rank
+  // Per stage and micro-batch: the end of F, of I, and of what uses its slots; below 0: not yet.
+  std::vector<double> forward_, backward_, released_;
 };
 
 }  // namespace
 
-double chain_time(const Schedule& schedule, const ScheduleCosts& costs) {
-  return Player(schedule, costs).run();
+double chain_time(const Schedule& schedule, const ScheduleCosts& costs,
+                  const std::vector<EdgeSlots>& slots) {
+  return Player(schedule, costs, slots).run();
 }
 
 }  // namespace weft

@@ -80,6 +80,7 @@ constexpr int32_t kDefaultSegment = 16, kMaxSegment = 4096;
 // each.
 struct ScheduleCosts {
   std::vector<double> forward = {}, input = {}, weight = {};  // time of F, I and W
+  std::vector<double> again = {};                             // time of R; empty: that of F
   std::vector<double> held = {};    // memory of a micro-batch from F to I, in any unit (bytes)
   std::vector<double> parked = {};  // its memory from I to W; empty: `held`
   std::vector<double> kept = {};    // the part of `held` and `parked` that it keeps from F to W.

@@ -203,7 +203,7 @@ Status choose_order(Outline& out, const ScheduleChoice& choice, const PlanConfig
   const Model& model = *out.plan.whole;
   const std::vector<int32_t>& stage_of_whole = out.plan.stage_of_whole;
   const ScheduleCosts times = schedule_costs(model, config, config.times, stage_of_whole);
-  ScheduleCosts costs = at_speeds(times, config.machines.speeds);
+  ScheduleCosts costs = times;
   const OpNodes ops(model, all.micro_batch_size, all.times);
   const std::vector<size_t> first = first_nodes(ops, stage_of_whole);
   std::optional<RunBytes> bytes;
@@ -215,6 +215,7 @@ Status choose_order(Outline& out, const ScheduleChoice& choice, const PlanConfig
     WEFT_TRY_ASSIGN(bytes, RunBytes::make(model, all, ops, std::move(order), known));
     add_bytes(model, all, first, *bytes, costs);
   }
+  costs = at_speeds(std::move(costs), config.machines.speeds);
   if (chooses && config.recompute != "auto")
     costs.excess = [&](const Schedule& order) {
       return excess_of(order, all.shard_ranks, first, *bytes);

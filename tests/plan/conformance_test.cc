@@ -56,7 +56,7 @@ void expect_time_of_player(const Schedule& schedule) {
     costs.input.push_back(1 + s * 3 % 5);
     costs.weight.push_back(1 + s * 2 % 5);
   }
-  EXPECT_EQ(chain_time(schedule, costs), play(schedule, costs).makespan);
+  EXPECT_EQ(chain_time(schedule, costs, {}), play(schedule, costs).makespan);
 }
 
 void expect_runs(const ScheduleKind& kind, const ScheduleSizes& sizes) {

@@ -265,6 +265,34 @@ TEST(Prediction, OfCutsForTheLinksOfAClusterIsNearTheBestOfAllCuts) {
   EXPECT_NE(chosen[0], chosen[1]);
 }
 
+// Blocks of different lengths recompute different calls.
+TEST(Prediction, OfCutsForRecomputeIsAtMostThatOfCutsForOtherBlocks) {
+  const auto model = make_preset("gpt2", {.seq_len = 128}).value().model;
+  const std::vector<const char*> blocks = {"none", "every:1", "every:2", "every:4", "stage"};
+  for (const char* schedule : {"1f1b", "looped-bfs", "zb-v", "dualpipe-v"}) {
+    PlanConfig config;
+    config.ranks = 4;
+    config.micro_batches = 12;
+    config.schedule = schedule;
+    std::vector<std::vector<std::string>> cuts;
+    for (const char* recompute : blocks) {
+      config.recompute = recompute;
+      cuts.push_back(make_plan(model, config).value()->config.cuts);
+    }
+    for (size_t own = 0; own < blocks.size(); ++own) {
+      config.recompute = blocks[own];
+      std::vector<double> seconds;
+      for (const auto& some : cuts) {
+        config.cuts = some;
+        const auto plan = make_plan(model, config).value();
+        seconds.push_back(predict(plan, nullptr, false).value().seconds);
+      }
+      EXPECT_LE(seconds[own], 1.03 * *std::min_element(seconds.begin(), seconds.end()))
+          << schedule << " " << blocks[own];
+    }
+  }
+}
+
 TEST(Prediction, RefusesTimesThatAreTooLong) {
   PlanConfig config = chain_config("1f1b", 2, 4);
   config.machines.speeds = {1, 1e-320};

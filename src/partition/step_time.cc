@@ -1,0 +1,107 @@
+#include "partition/step_time.h"
+
+#include <algorithm>
+
+#include "partition/schedule_costs.h"
+#include "schedule/chain_time.h"
+#include "schedule/lock_step.h"
+
+namespace weft {
+
+namespace {
+
+// Per stage but the last, as a plan has them. Replicas take turns, and each has its own slots: then
+// none.
+std::vector<EdgeSlots> slots_of_chain(const Schedule& order) {
+  std::vector<EdgeSlots> out;
+  const StageTimes times = lock_step_of_chain(order);
+  const Phase last = order.forward_only ? kPhaseF : kPhaseW;
+  for (int32_t s = 0; s + 1 < static_cast<int32_t>(times.size()); ++s) {
+    if (order.replicas_of(s) > 1 || order.replicas_of(s + 1) > 1) return {};
+    const auto &from = times[static_cast<size_t>(s)], &to = times[static_cast<size_t>(s) + 1];
+    EdgeSlots& edge = out.emplace_back();
+    edge.forward = 1 + slots_needed(from[kPhaseF], to[last]);
+    if (!order.forward_only) edge.gradient = 1 + slots_needed(to[kPhaseI], from[last]);
+  }
+  return out;
+}
+
+}  // namespace
+
+StepTime::StepTime(const Model& model, const PlanConfig& config, const OpNodes& ops,
+                   const Schedule& order, const std::vector<StageRoom>& rooms,
+                   const CutTime& cut_time, RunBytes* bytes)
+    : order_(order),
+      rooms_(rooms),
+      cut_time_(cut_time),
+      bytes_(bytes),
+      latency_(config.machines.latency),
+      before_(1),
+      slots_(slots_of_chain(order)) {
+  const std::vector<NodeTimes> times =
+      config.times.empty() ? analysed_times(model, config.micro_batch_size) : config.times;
+  for (NodeId id : ops.ids) {
+    const NodeTimes& own = times[static_cast<size_t>(id)];
+    NodeTimes sum = before_.back();
+    sum.forward += own.forward;
+    sum.input += own.input;
+    sum.weight += own.weight;
+    before_.push_back(sum);
+  }
+  if (bytes_) of_pieces_ = times_of_pieces(bytes_->pieces(), config.micro_batch_size, times);
+}
+
+NodeTimes StepTime::again(size_t stage, const std::vector<size_t>& first, size_t end) {
+  const auto [at, is_new] = again_.try_emplace({stage, first[stage], end});
+  if (is_new) at->second = recompute_times(stage, first, *bytes_, of_pieces_);
+  return at->second;
+}
+
+double StepTime::of(const std::vector<size_t>& first) {
+  ScheduleCosts costs;
+  costs.latency = latency_;
+  double slowest_cut = 0;
+  for (size_t s = 0; s < first.size(); ++s) {
+    const size_t end = s + 1 < first.size() ? first[s + 1] : nodes();
+    const NodeTimes &to = before_[end], &from = before_[first[s]];
+    const double forward = to.forward - from.forward, speed = rooms_[s].speed;
+    const NodeTimes more =
+        bytes_ ? again(s, first, end) : NodeTimes{.forward = forward, .input = 0, .weight = 0};
+    costs.forward.push_back(forward / speed);
+    costs.input.push_back((to.input - from.input + more.input) / speed);
+    costs.weight.push_back((to.weight - from.weight + more.weight) / speed);
+    costs.again.push_back(more.forward / speed);
+    if (s > 0 && order_.rank_of_stage[s] != order_.rank_of_stage[s - 1])
+      slowest_cut = std::max(slowest_cut, cut_time_({s, first[s], end}));
+  }
+  return std::max(chain_time(order_, costs, slots_), order_.micro_batches * slowest_cut);
+}
+
+std::vector<size_t> StepTime::with_moved_cuts(std::vector<size_t> first,
+                                              const std::vector<size_t>& needed) {
+  const auto has_needed = [&](size_t begin, size_t end) {
+    if (needed.empty()) return begin < end;
+    const auto at = std::lower_bound(needed.begin(), needed.end(), begin);
+    return at != needed.end() && *at < end;
+  };
+  double least = of(first);
+  size_t unmoved = 0;  // cuts since the last one that moved
+  for (size_t s = 1; unmoved + 1 < first.size(); s = s + 1 < first.size() ? s + 1 : 1) {
+    ++unmoved;
+    const size_t at = first[s], end = s + 1 < first.size() ? first[s + 1] : nodes();
+    for (const int shift : {-1, 1, -2, 2, -3, 3}) {
+      std::vector<size_t> tried = first;
+      tried[s] = at + static_cast<size_t>(shift);  // a negative one wraps around
+      if (!has_needed(first[s - 1], tried[s]) || !has_needed(tried[s], end)) continue;
+      if (--left_ < 0) return first;
+      const double seconds = of(tried);
+      if (seconds >= least) continue;
+      least = seconds;
+      first = std::move(tried);
+      unmoved = 0;
+    }
+  }
+  return first;
+}
+
+}  // namespace weft
