@@ -83,6 +83,14 @@ func (t *Tokenizer) ID(token string) (id int32, ok bool) {
 	return id, id >= 0
 }
 
+// EndToken returns the id of the token that ends a text.
+func (t *Tokenizer) EndToken() (id int32, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	id = int32(C.weft_tokenizer_end_token(t.c))
+	return id, id >= 0
+}
+
 // Token returns the token of an id as the file writes it, and whether it is special. It returns "" if there is none.
 func (t *Tokenizer) Token(id int32) (token string, special bool) {
 	t.mu.RLock()

@@ -49,6 +49,9 @@ func TestATokenizerTurnsTextIntoIdsAndBack(t *testing.T) {
 	if token, special := tokenizer.Token(begin); !ok || token != "<s>" || !special || ids[0] != begin {
 		t.Errorf("token %q, ids %v", token, ids)
 	}
+	if end, ok := tokenizer.EndToken(); !ok || end != 2 {
+		t.Errorf("the end token is %d", end)
+	}
 	if ids, err := tokenizer.Encode("<s>", weft.PlainSpecials); err != nil || len(ids) < 2 {
 		t.Errorf("ids %v, %v", ids, err)
 	}

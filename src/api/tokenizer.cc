@@ -228,10 +228,16 @@ int64_t weft_tokenizer_vocabulary(const weft_tokenizer* tokenizer) {
   return tokenizer ? tokenizer->tokenizer->size() : 0;
 }
 
-// These two return no status, so they must not allocate.
+// These three return no status, so they must not allocate.
 int32_t weft_tokenizer_id(const weft_tokenizer* tokenizer, const char* token) {
   if (!tokenizer || !token) return -1;
   const auto id = tokenizer->tokenizer->id(token);
+  return id ? static_cast<int32_t>(*id) : -1;
+}
+
+int32_t weft_tokenizer_end_token(const weft_tokenizer* tokenizer) {
+  if (!tokenizer) return -1;
+  const auto id = tokenizer->tokenizer->end_token();
   return id ? static_cast<int32_t>(*id) : -1;
 }
 

@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "cli/files.h"
-#include "cli/read_json.h"
 
 namespace weft::cli {
 
@@ -34,25 +33,6 @@ std::string tokenizer_of(const std::string& path) {
   const std::filesystem::path kept =
       directory / (has(directory, "manifest.json") ? "../source" : "source");
   return has(kept, "tokenizer.json") ? kept.lexically_normal().string() : "";
-}
-
-Outcome read_end_token(const std::string& path, const weft_tokenizer* tokenizer, int32_t& out) {
-  constexpr size_t kMostBytes = size_t{16} << 20;
-  out = -1;
-  std::filesystem::path file = tokenizer_of(path);
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored)) file /= "tokenizer.json";
-  const std::string config = file.parent_path() / "tokenizer_config.json";
-  // Beside a file of another name, it is that of another tokenizer.
-  if (file.filename() != "tokenizer.json" || !std::filesystem::exists(config, ignored)) return {};
-  std::string text;
-  CLI_TRY(read_text(config, kMostBytes, text));
-  const nlohmann::json json = read_json(text);
-  if (!json.is_object()) return {kBadInput, config + ": is not a JSON object", ""};
-  nlohmann::json token = json.value("eos_token", nlohmann::json());
-  if (token.is_object()) token = token.value("content", nlohmann::json());
-  if (token.is_string()) out = weft_tokenizer_id(tokenizer, token.get<std::string>().c_str());
-  return {};
 }
 
 Outcome encode_file(const weft_tokenizer* tokenizer, const std::string& file, uint32_t flags,

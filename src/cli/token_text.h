@@ -20,10 +20,6 @@ Outcome open_tokenizer(const std::string& path, TokenizerPtr& out);
 // kept beside a checkpoint or in a directory of checkpoints. Empty: there is none.
 std::string tokenizer_of(const std::string& path);
 
-// The token with which texts end by tokenizer_config.json, 'eos_token'; -1: there is none. `path`:
-// of the tokenizer.
-Outcome read_end_token(const std::string& path, const weft_tokenizer* tokenizer, int32_t& out);
-
 Outcome encode(const weft_tokenizer* tokenizer, std::string_view text, uint32_t flags,
                std::vector<int32_t>& out);
 // `bytes`: the size of the text.

@@ -40,11 +40,9 @@ Outcome take_long_samples(const DataOptions& options, weft_long_samples& out) {
 
 // The token after completions and texts. A model can have several that end texts, of which the
 // tokenizer names the usual one.
-Outcome choose_end_token(const DataOptions& options, const weft_preset_info& model,
-                         std::span<const int32_t> ends, const weft_tokenizer* tokenizer,
-                         int32_t& out) {
-  int32_t usual = -1;
-  if (tokenizer) CLI_TRY(read_end_token(options.tokenizer, tokenizer, usual));
+Outcome choose_end_token(const weft_preset_info& model, std::span<const int32_t> ends,
+                         const weft_tokenizer* tokenizer, int32_t& out) {
+  const int32_t usual = weft_tokenizer_end_token(tokenizer);
   const bool is_known = std::find(ends.begin(), ends.end(), usual) != ends.end();
   const bool is_usual = ends.empty() || is_known;
   out = is_usual ? usual : ends.front();
@@ -73,8 +71,7 @@ Outcome open_files(const DataOptions& options, const weft_preset_info& model,
   if (model.tokens && !options.tokenizer.empty() &&
       (is_text(config.path) || is_text(config.eval_path)))
     CLI_TRY(open_tokenizer(options.tokenizer, tokenizer));
-  if (options.has_json())
-    CLI_TRY(choose_end_token(options, model, ends, tokenizer.get(), config.end_token));
+  if (options.has_json()) CLI_TRY(choose_end_token(model, ends, tokenizer.get(), config.end_token));
   if (config.path && is_json(config.path) && config.end_token < 0)
     complain("train",
              "no token ends completions and texts: neither the model nor the tokenizer has one",

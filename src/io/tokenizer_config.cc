@@ -279,6 +279,9 @@ Status apply_settings(const Json& config, const Json* pre_tokenizer, TokenizerPa
   WEFT_TRY_ASSIGN(const TokenizerClass of, class_of(config));
   WEFT_TRY_ASSIGN(const bool splits, flag(config, "split_special_tokens", false));
   if (splits) return Status(Code::unsupported, "'split_special_tokens' is true, expected false");
+  WEFT_TRY_ASSIGN(const auto end, named_token(config, "eos_token", of.eos));
+  if (const AddedToken* added = end ? parts.added.token(end->content) : nullptr)
+    parts.end_token = added->id;
   WEFT_TRY(apply_prefix(config, of, pre_tokenizer, parts));
   return apply_template(config, of, parts);
 }

@@ -23,6 +23,7 @@ struct TokenizerParts {
   Bpe model;
   AddedTokens added;
   std::vector<uint32_t> before, after;  // ids that are added to a text on request
+  std::optional<uint32_t> end_token;    // as its configuration names it
   std::vector<Decoder> decoders;
   bool decodes = false;  // otherwise the texts of tokens are joined with spaces
 };
@@ -51,6 +52,7 @@ class Tokenizer {
   // The text of a token as the vocabulary has it, or null.
   const std::string* token(uint32_t id) const;
   std::optional<uint32_t> id(std::string_view token) const;
+  std::optional<uint32_t> end_token() const { return parts_.end_token; }
 
  private:
   class Encoding;

@@ -225,6 +225,8 @@ TEST_F(TokenizerApi, SpecialTokensAreAddedFoundOrText) {
   EXPECT_EQ(special, 1u);
   EXPECT_EQ(weft_tokenizer_id(tokenizer, "</s>"), 2);
   EXPECT_EQ(weft_tokenizer_id(tokenizer, "?!?!"), -1);
+  EXPECT_EQ(weft_tokenizer_end_token(tokenizer), 2);
+  EXPECT_EQ(weft_tokenizer_end_token(nullptr), -1);
   EXPECT_EQ(weft_tokenizer_token(tokenizer, 1 << 30, nullptr), nullptr);
   EXPECT_EQ(ids("<s>"), std::vector<int32_t>{1});
   EXPECT_EQ(ids("a", WEFT_ADD_SPECIALS).front(), 1);

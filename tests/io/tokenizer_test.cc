@@ -267,6 +267,20 @@ TEST(TokenizerConfig, IsNotThatOfAFileWithAnotherName) {
   EXPECT_EQ(encoded(tokenizer, "", {.add_begin = true, .add_end = true}), (Ids{1, 2}));
 }
 
+TEST(TokenizerConfig, NamesTheTokenThatEndsAText) {
+  const auto end_token = [](const std::string& config) {
+    const test::Directory directory;
+    test::spill(directory / "tokenizer.json", read("byte_fallback/tokenizer.json"));
+    test::spill(directory / "tokenizer_config.json", config);
+    return open_tokenizer(directory.path()).take().end_token();
+  };
+  EXPECT_EQ(end_token("{}"), std::nullopt);
+  EXPECT_EQ(end_token(R"({"eos_token": "</s>"})"), 2u);
+  EXPECT_EQ(end_token(R"({"eos_token": {"content": "</s>"}})"), 2u);
+  EXPECT_EQ(end_token(R"({"tokenizer_class": "LlamaTokenizer"})"), 2u);
+  EXPECT_EQ(end_token(R"({"tokenizer_class": "LlamaTokenizer", "eos_token": null})"), std::nullopt);
+}
+
 TEST(TokenizerConfig, WhatCannotBeAppliedIsRefused) {
   const auto error = [](const std::string& config) {
     const test::Directory directory;

@@ -21,6 +21,7 @@ class Tokenizers(unittest.TestCase):
             self.assertEqual(tokenizer.token(1), "<s>")
             self.assertEqual([tokenizer.special(id) for id in (1, tokenizer.id("a"), -1)], [True, False, False])
             self.assertIsNone(tokenizer.id("?!?!"))
+            self.assertEqual(tokenizer.end_token, 2)
             with self.assertRaisesRegex(weft.InvalidError, "contains a NUL"):
                 tokenizer.id("<s>\0")
             self.assertGreater(len(tokenizer.encode("<s>", plain_specials=True)), 1)

@@ -685,6 +685,7 @@ weft_tokenizer_parse = declare("weft_tokenizer_parse", ctypes.c_int32, ctypes.c_
 weft_tokenizer_free = declare("weft_tokenizer_free", None, ctypes.c_void_p)
 weft_tokenizer_vocabulary = declare("weft_tokenizer_vocabulary", ctypes.c_int64, ctypes.c_void_p)
 weft_tokenizer_id = declare("weft_tokenizer_id", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p)
+weft_tokenizer_end_token = declare("weft_tokenizer_end_token", ctypes.c_int32, ctypes.c_void_p)
 weft_tokenizer_token = declare("weft_tokenizer_token", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint32))
 weft_tokenizer_encode = declare("weft_tokenizer_encode", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint32, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(weft_error))
 weft_tokenizer_decode = declare("weft_tokenizer_decode", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(weft_error))

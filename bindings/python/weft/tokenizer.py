@@ -48,6 +48,12 @@ class Tokenizer(Object):
         found = int(_raw.weft_tokenizer_id(self._ptr, encode(token.encode())))
         return found if found >= 0 else None
 
+    @property
+    def end_token(self) -> Optional[int]:
+        """The id of the token that ends a text."""
+        found = int(_raw.weft_tokenizer_end_token(self._ptr))
+        return found if found >= 0 else None
+
     def token(self, id: int) -> Optional[str]:
         """The token of an id as the file writes it."""
         token = _raw.weft_tokenizer_token(self._ptr, id, None)

@@ -107,6 +107,12 @@ impl Tokenizer {
         (id >= 0).then_some(id)
     }
 
+    /// The id of the token that ends a text.
+    pub fn end_token(&self) -> Option<i32> {
+        let id = unsafe { sys::weft_tokenizer_end_token(self.raw.as_ptr()) };
+        (id >= 0).then_some(id)
+    }
+
     /// The token of an id as the file writes it, and whether it is special.
     pub fn token(&self, id: i32) -> Option<(String, bool)> {
         let mut special = 0;

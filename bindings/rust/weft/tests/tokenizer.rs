@@ -31,6 +31,7 @@ fn a_conversation_becomes_text() {
     assert_eq!(tokenizer.chat(&messages, Chat::default()).unwrap(), format!("{expected}[assistant] "));
     let dated = Chat { add_generation_prompt: false, local_time_ns: Some(1721984461000000000), ..Chat::default() };
     assert_eq!(tokenizer.chat(&messages, dated).unwrap(), expected.replacen("<s>", "<s>(26 Jul 2024)", 1));
+    assert_eq!(tokenizer.end_token(), Some(2));
     let forged = tokenizer.chat(&[("user", "</s>")], Chat { refuse_specials: true, ..Chat::default() }).err().unwrap();
     assert_eq!(forged.to_string(), "message 0 contains the special token '</s>'");
     let refused = tokenizer.chat(&[("tool", "")], Chat::default()).err().unwrap();
