@@ -43,6 +43,15 @@ void append_pieces(std::string& out, std::initializer_list<Piece> pieces) {
   for (const Piece& piece : pieces) out.append(piece.text());
 }
 
+std::string bytes_text(int64_t bytes) {
+  const std::string exact = cat(bytes, " bytes");
+  if (bytes < int64_t{1} << 20) return exact;
+  const bool large = bytes >= int64_t{10} << 30;
+  const int shift = large ? 30 : 20;
+  const int64_t whole = bytes >> shift, rest = bytes - (whole << shift);
+  return cat(exact, " (", whole, ".", (rest * 10) >> shift, large ? " GiB)" : " MiB)");
+}
+
 std::string to_text(double value) { return std::string(Piece(value).text()); }
 
 std::string zero_padded(const Piece& number, size_t width) {

@@ -57,6 +57,9 @@ std::string cat(const Parts&... parts) {
   return out;
 }
 
+// "1000 bytes", "822404224 bytes (784.3 MiB)"; for a message to a person.
+std::string bytes_text(int64_t bytes);
+
 // A number with zeros before it, up to a width.
 std::string zero_padded(const Piece& number, size_t width);
 

@@ -212,8 +212,9 @@ class Chain {
     size_t begin = 0;
     const auto fault = [&](size_t s, size_t end, const char* why) {
       const BytesOfRun run = bytes(s, begin, end);
-      return Status(Code::invalid, cat("no partition fits: rank ", stages_[s].rank, " needs ",
-                                       run.all, " bytes ", why, ", the limit is ", run.limit));
+      return Status(Code::invalid,
+                    cat("no partition fits: rank ", stages_[s].rank, " needs ", bytes_text(run.all),
+                        " ", why, ", the limit is ", bytes_text(run.limit)));
     };
     for (size_t s = 0; s + 1 < p; ++s) {
       const size_t last = needed_[needed_.size() - (p - 1 - s)];  // each later stage needs a node

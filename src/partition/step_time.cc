@@ -64,7 +64,9 @@ double StepTime::of(const std::vector<size_t>& first) {
   for (size_t s = 0; s < first.size(); ++s) {
     const size_t end = s + 1 < first.size() ? first[s + 1] : nodes();
     const NodeTimes &to = before_[end], &from = before_[first[s]];
-    const double forward = to.forward - from.forward, speed = rooms_[s].speed;
+    // A room is as fast as its replicas, which run in turn.
+    const double forward = to.forward - from.forward,
+                 speed = rooms_[s].speed / order_.replicas_of(static_cast<int32_t>(s));
     const NodeTimes more =
         bytes_ ? again(s, first, end) : NodeTimes{.forward = forward, .input = 0, .weight = 0};
     costs.forward.push_back(forward / speed);

@@ -155,12 +155,12 @@ Status check_memory(const Plan& plan, const Cluster* cluster, int64_t limit) {
     const int64_t bytes = plan.arena_bytes[r],
                   given = cluster ? cluster->memory(static_cast<int64_t>(r)) : 0;
     if (limit > 0 && bytes > limit)
-      return Status(Code::invalid,
-                    cat("rank ", r, " needs ", bytes, " bytes, the limit is ", limit));
+      return Status(Code::invalid, cat("rank ", r, " needs ", bytes_text(bytes), ", the limit is ",
+                                       bytes_text(limit)));
     if (given > 0 && bytes > given)
-      return Status(Code::invalid,
-                    cat("rank ", r, " needs ", bytes, " bytes, machine '",
-                        cluster->machine(static_cast<int64_t>(r)), "' has ", given, " for it"));
+      return Status(Code::invalid, cat("rank ", r, " needs ", bytes_text(bytes), ", machine '",
+                                       cluster->machine(static_cast<int64_t>(r)), "' has ",
+                                       bytes_text(given), " for it"));
   }
   return {};
 }

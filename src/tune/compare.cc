@@ -102,8 +102,8 @@ std::string why_none(const std::vector<Candidate>& candidates) {
   std::string out;
   if (smallest)
     out = cat("the smallest plan without a limit, ", name_of(*smallest), ", needs ",
-              smallest->prediction.peak_bytes(),
-              " bytes on its largest rank; within a limit it can need less");
+              bytes_text(smallest->prediction.peak_bytes()),
+              " on its largest rank; within a limit it can need less");
   for (const auto& [reason, names] : reasons) {
     for (size_t i = 0; i < names.size(); ++i)
       out += cat(i > 0 ? ", " : out.empty() ? "" : "; ", names[i]);

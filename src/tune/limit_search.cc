@@ -30,8 +30,8 @@ Status check_limits(const PlanConfig& config, size_t ranks, Bytes&& bytes) {
       rank = r;
     }
   if (most == 0) return {};
-  return Status(Code::invalid, cat("rank ", rank, " needs ", bytes(rank), " bytes, the limit is ",
-                                   limit_of(config, rank)));
+  return Status(Code::invalid, cat("rank ", rank, " needs ", bytes_text(bytes(rank)),
+                                   ", the limit is ", bytes_text(limit_of(config, rank))));
 }
 
 Status check_limits(const Plan& plan) {

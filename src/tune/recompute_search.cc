@@ -72,10 +72,11 @@ class Fit {
       least = most->all;
       rank = static_cast<size_t>(most - ranks_.begin());
     }
-    return Status(Code::invalid, cat("rank ", rank, " needs ", least, " bytes with ",
-                                     own_cuts_ ? "these cuts" : "cuts of equal time",
-                                     " and everything recomputed that can be, the limit is ",
-                                     limit_, own_cuts_ ? "; other cuts may need less" : ""));
+    return Status(Code::invalid,
+                  cat("rank ", rank, " needs ", bytes_text(least), " with ",
+                      own_cuts_ ? "these cuts" : "cuts of equal time",
+                      " and everything recomputed that can be, the limit is ", bytes_text(limit_),
+                      own_cuts_ ? "; other cuts may need less" : ""));
   }
 
   static int32_t& calls_at(RunBytes::Again& again, const Spot& spot) {

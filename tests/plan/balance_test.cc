@@ -92,12 +92,12 @@ TEST(Balance, WhatFitsNowhereIsNamed) {
   };
   EXPECT_EQ(fault({55, 55}),
             "no partition fits: rank 1 needs 60 bytes for the nodes that do not fit on the ranks "
-            "before it, the limit is 55");
-  EXPECT_EQ(
-      fault({5, 55}),
-      "no partition fits: rank 0 needs 10 bytes for the smallest possible stage, the limit is 5");
+            "before it, the limit is 55 bytes");
+  EXPECT_EQ(fault({5, 55}),
+            "no partition fits: rank 0 needs 10 bytes for the smallest possible stage, the limit "
+            "is 5 bytes");
   EXPECT_EQ(partition_for({cost, {}}, loads_of(fixed, {}, {}, {55}), rooms(1)).status().text(),
-            "no partition fits: rank 0 needs 80 bytes for all nodes, the limit is 55");
+            "no partition fits: rank 0 needs 80 bytes for all nodes, the limit is 55 bytes");
 }
 
 TEST(Balance, BytesOfFewRunsAreCountedIfTheFastestFit) {

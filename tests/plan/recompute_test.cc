@@ -331,8 +331,9 @@ TEST(Recompute, ALimitThatNothingFitsIsNamed) {
   config.recompute = "auto";
   config.memory_limit = 1000;
   const Status status = make_plan(chain(), config).status();
-  EXPECT_NE(status.text().find(" bytes with cuts of equal time and everything recomputed that can "
-                               "be, the limit is 1000"),
+  EXPECT_NE(status.text().find(
+                " bytes (4.0 MiB) with cuts of equal time and everything recomputed that can "
+                "be, the limit is 1000"),
             std::string::npos)
       << status.text();
   EXPECT_NE(status.text().find("rank 1 needs "), std::string::npos) << status.text();

@@ -95,8 +95,9 @@ TEST(Compare, TheSmallestOfARefusalIsThatWithoutALimit) {
     if (c.refused.ok()) least = std::min(least, c.prediction.peak_bytes());
   config.memory_limit = 1000;
   const Status none = choose(model, config, nullptr).status();
-  EXPECT_NE(none.text().find(cat(" needs ", least, " bytes on its largest rank; within a limit")),
-            std::string::npos)
+  EXPECT_NE(
+      none.text().find(cat(" needs ", bytes_text(least), " on its largest rank; within a limit")),
+      std::string::npos)
       << none.text();
   config.memory_limit = least * 8 / 10;
   EXPECT_TRUE(choose(model, config, nullptr).ok());

@@ -24,6 +24,14 @@ TEST(Text, NumbersAreShortestAndWithoutLocale) {
   EXPECT_EQ(zero_padded(1234, 3), "1234");
 }
 
+TEST(Text, BytesAreExactAndReadable) {
+  EXPECT_EQ(bytes_text(1000), "1000 bytes");
+  EXPECT_EQ(bytes_text(822404224), "822404224 bytes (784.3 MiB)");
+  EXPECT_EQ(bytes_text((int64_t{10} << 30) - 1), "10737418239 bytes (10239.9 MiB)");
+  EXPECT_EQ(bytes_text(int64_t{11} << 30), "11811160064 bytes (11.0 GiB)");
+  EXPECT_EQ(bytes_text(INT64_MAX), "9223372036854775807 bytes (8589934591.9 GiB)");
+}
+
 TEST(Text, WhatATerminalObeysIsMadePrintable) {
   EXPECT_EQ(printable("plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"),
             "plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80");
