@@ -68,7 +68,7 @@ void add_bytes(const Model& model, const PlanConfig& config, const std::vector<s
 
 ScheduleCosts at_speeds(ScheduleCosts costs, const std::vector<double>& speeds) {
   if (speeds.size() != costs.forward.size()) return costs;
-  for (auto* list : {&costs.forward, &costs.input, &costs.weight})
+  for (auto* list : {&costs.forward, &costs.input, &costs.weight, &costs.again})
     for (size_t r = 0; r < list->size(); ++r) (*list)[r] /= speeds[r];
   return costs;
 }

@@ -264,7 +264,7 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
     WEFT_TRY_ASSIGN(bytes, RunBytes::make(model, all, ops, schedule, known));
   }
   RunBytes* const counted = bytes ? &*bytes : nullptr;
-  StepTime step(model, config, ops, order, rooms, cut_time, counted);
+  StepTime step(model, config, ops, order, rooms, cut_time, links, counted);
   if (bytes && one_each) loads.bytes = [&bytes](const RunOfNodes& run) { return bytes->of(run); };
   WEFT_TRY_ASSIGN(Cuts found, cuts_by_stages(costs, loads, rooms));
   Cuts starts = found;
@@ -279,11 +279,15 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
     CutSearch busiest = search_with(nullptr);
     for (const std::vector<size_t>& start : starts) found.push_back(busiest.start(start));
   }
-  const std::set<std::vector<size_t>> different(found.begin(), found.end());
-  std::vector<std::pair<double, std::vector<size_t>>> fastest;
-  for (const std::vector<size_t>& one : different) fastest.emplace_back(step.of(one), one);
-  std::sort(fastest.begin(), fastest.end());
-  for (const auto& [seconds, one] : fastest) found.push_back(step.with_moved_cuts(one, shared));
+  // The time of a step lacks the updates of asynchronous schedules, and messages of ranks that
+  // share a stage.
+  if (schedule.updates == 0 && all.shard_ranks == 1) {
+    std::vector<std::pair<double, std::vector<size_t>>> fastest;
+    for (const std::vector<size_t>& one : std::set(found.begin(), found.end()))
+      fastest.emplace_back(step.of(one), one);
+    std::sort(fastest.begin(), fastest.end());
+    for (const auto& [seconds, one] : fastest) found.push_back(step.with_moved_cuts(one, shared));
+  }
   const std::vector<size_t> best = best_of(found, step, counted);
   if (!limited) return partition_of(costs, best);
   CutSearch search = search_with(counted);

@@ -10,18 +10,18 @@ namespace weft {
 
 namespace {
 
-// Per stage but the last, as a plan has them. Replicas take turns, and each has its own slots: then
-// none.
-std::vector<EdgeSlots> slots_of_chain(const Schedule& order) {
-  std::vector<EdgeSlots> out;
+// With the slots that a plan has, but without times. Replicas take turns, and each has its own
+// slots: then there is no limit.
+std::vector<ChainEdge> edges_of(const Schedule& order) {
+  std::vector<ChainEdge> out(static_cast<size_t>(order.stages) - 1);
   const StageTimes times = lock_step_of_chain(order);
   const Phase last = order.forward_only ? kPhaseF : kPhaseW;
   for (int32_t s = 0; s + 1 < static_cast<int32_t>(times.size()); ++s) {
-    if (order.replicas_of(s) > 1 || order.replicas_of(s + 1) > 1) return {};
+    if (order.replicas_of(s) > 1 || order.replicas_of(s + 1) > 1) continue;
     const auto &from = times[static_cast<size_t>(s)], &to = times[static_cast<size_t>(s) + 1];
-    EdgeSlots& edge = out.emplace_back();
-    edge.forward = 1 + slots_needed(from[kPhaseF], to[last]);
-    if (!order.forward_only) edge.gradient = 1 + slots_needed(to[kPhaseI], from[last]);
+    ChainEdge& edge = out[static_cast<size_t>(s)];
+    edge.forward_slots = 1 + slots_needed(from[kPhaseF], to[last]);
+    if (!order.forward_only) edge.gradient_slots = 1 + slots_needed(to[kPhaseI], from[last]);
   }
   return out;
 }
@@ -30,14 +30,16 @@ std::vector<EdgeSlots> slots_of_chain(const Schedule& order) {
 
 StepTime::StepTime(const Model& model, const PlanConfig& config, const OpNodes& ops,
                    const Schedule& order, const std::vector<StageRoom>& rooms,
-                   const CutTime& cut_time, RunBytes* bytes)
+                   const CutTime& cut_time, const std::vector<LinkSpeed>& links, RunBytes* bytes)
     : order_(order),
       rooms_(rooms),
       cut_time_(cut_time),
+      links_(links),
       bytes_(bytes),
-      latency_(config.machines.latency),
       before_(1),
-      slots_(slots_of_chain(order)) {
+      edges_(edges_of(order)),
+      work_(1000) {
+  for (const auto& row : order.rows) work_ += static_cast<int64_t>(row.size());
   const std::vector<NodeTimes> times =
       config.times.empty() ? analysed_times(model, config.micro_batch_size) : config.times;
   for (NodeId id : ops.ids) {
@@ -59,7 +61,6 @@ NodeTimes StepTime::again(size_t stage, const std::vector<size_t>& first, size_t
 
 double StepTime::of(const std::vector<size_t>& first) {
   ScheduleCosts costs;
-  costs.latency = latency_;
   double slowest_cut = 0;
   for (size_t s = 0; s < first.size(); ++s) {
     const size_t end = s + 1 < first.size() ? first[s + 1] : nodes();
@@ -73,10 +74,13 @@ double StepTime::of(const std::vector<size_t>& first) {
     costs.input.push_back((to.input - from.input + more.input) / speed);
     costs.weight.push_back((to.weight - from.weight + more.weight) / speed);
     costs.again.push_back(more.forward / speed);
-    if (s > 0 && order_.rank_of_stage[s] != order_.rank_of_stage[s - 1])
-      slowest_cut = std::max(slowest_cut, cut_time_({s, first[s], end}));
+    if (s == 0 || order_.rank_of_stage[s] == order_.rank_of_stage[s - 1]) continue;
+    const double cut = cut_time_({s, first[s], end});
+    slowest_cut = std::max(slowest_cut, cut);
+    edges_[s - 1].latency = links_[s].latency;
+    edges_[s - 1].transfer = std::max(cut - links_[s].latency, 0.0);
   }
-  return std::max(chain_time(order_, costs, slots_), order_.micro_batches * slowest_cut);
+  return std::max(chain_time(order_, costs, edges_), order_.micro_batches * slowest_cut);
 }
 
 std::vector<size_t> StepTime::with_moved_cuts(std::vector<size_t> first,
@@ -87,20 +91,23 @@ std::vector<size_t> StepTime::with_moved_cuts(std::vector<size_t> first,
     return at != needed.end() && *at < end;
   };
   double least = of(first);
-  size_t unmoved = 0;  // cuts since the last one that moved
-  for (size_t s = 1; unmoved + 1 < first.size(); s = s + 1 < first.size() ? s + 1 : 1) {
-    ++unmoved;
-    const size_t at = first[s], end = s + 1 < first.size() ? first[s + 1] : nodes();
-    for (const int shift : {-1, 1, -2, 2, -3, 3}) {
-      std::vector<size_t> tried = first;
-      tried[s] = at + static_cast<size_t>(shift);  // a negative one wraps around
-      if (!has_needed(first[s - 1], tried[s]) || !has_needed(tried[s], end)) continue;
-      if (--left_ < 0) return first;
-      const double seconds = of(tried);
-      if (seconds >= least) continue;
+  const size_t cuts = first.size() - 1;
+  for (size_t still = 0, s = 1; still < cuts; s = s < cuts ? s + 1 : 1) {
+    ++still;
+    const auto begin = static_cast<int64_t>(first[s]), before = static_cast<int64_t>(first[s - 1]);
+    const size_t end = s < cuts ? first[s + 1] : nodes();
+    for (const int64_t shift : {-1, 1, -2, 2, -3, 3}) {
+      if (begin + shift <= before) continue;
+      std::vector<size_t> moved = first;
+      moved[s] = static_cast<size_t>(begin + shift);
+      if (!has_needed(moved[s - 1], moved[s]) || !has_needed(moved[s], end)) continue;
+      left_ -= work_;
+      if (left_ < 0) return first;
+      const double seconds = of(moved);
+      if (!(seconds < least)) continue;
       least = seconds;
-      first = std::move(tried);
-      unmoved = 0;
+      first = std::move(moved);
+      still = 0;
     }
   }
   return first;

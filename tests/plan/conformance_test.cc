@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "base/text.h"
 #include "goldens.h"
@@ -56,7 +57,23 @@ void expect_time_of_player(const Schedule& schedule) {
     costs.input.push_back(1 + s * 3 % 5);
     costs.weight.push_back(1 + s * 2 % 5);
   }
-  EXPECT_EQ(chain_time(schedule, costs, {}), play(schedule, costs).makespan);
+  std::vector<ChainEdge> edges(static_cast<size_t>(schedule.stages) - 1, {.latency = 0.25});
+  const double free = play(schedule, costs).makespan;
+  EXPECT_EQ(chain_time(schedule, costs, edges), free);
+  for (ChainEdge& edge : edges) edge.transfer = 0.5;
+  EXPECT_GE(chain_time(schedule, costs, edges), schedule.ranks() == 1 ? free : free + 0.5);
+}
+
+TEST(ChainTime, WaitsForSlots) {
+  const Schedule schedule = find_schedule("gpipe")->make({.ranks = 2, .micro_batches = 4}).value();
+  const ScheduleCosts costs{.forward = {1, 1}, .input = {2, 4}, .weight = {4, 2}};
+  const auto seconds = [&](int32_t forward, int32_t gradient) {
+    return chain_time(schedule, costs, {{.forward_slots = forward, .gradient_slots = gradient}});
+  };
+  // Forwards end at 5, gradients arrive from 11 on every 6 seconds, and take 6.
+  EXPECT_EQ(seconds(0, 0), 35);
+  EXPECT_EQ(seconds(4, 4), 35);
+  EXPECT_EQ(seconds(2, 0), INFINITY);  // the slots of forwards are free after their gradients
 }
 
 void expect_runs(const ScheduleKind& kind, const ScheduleSizes& sizes) {

@@ -211,7 +211,10 @@ std::shared_ptr<const Model> narrowing_model() {
 
 PlanConfig narrowing_config(SplitBy split, double bandwidth, const char* precision) {
   PlanConfig config = config_of(2, split);
-  for (const double seconds : {0, 0, 3, 1, 1, 1, 0}) config.times.push_back({seconds, 0, 0});
+  config.micro_batches = 16;
+  config.warm_up = 4;  // so that computing hides messages
+  for (const double thirds : {0, 0, 3, 1, 1, 1, 0})
+    config.times.push_back({thirds / 3, thirds / 3, thirds / 3});
   config.machines.bandwidth = bandwidth;
   config.precision = precision;
   return config;

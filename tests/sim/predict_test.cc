@@ -269,8 +269,14 @@ TEST(Prediction, OfCutsForTheLinksOfAClusterIsNearTheBestOfAllCuts) {
 TEST(Prediction, OfCutsForRecomputeIsAtMostThatOfCutsForOtherBlocks) {
   const auto model = make_preset("gpt2", {.seq_len = 128}).value().model;
   const std::vector<const char*> blocks = {"none", "every:1", "every:2", "every:4", "stage"};
-  for (const char* schedule : {"1f1b", "looped-bfs", "zb-v", "dualpipe-v"}) {
+  for (const auto& [schedule, bandwidth] : {std::pair("1f1b", 0.0),
+                                            {"looped-bfs", 0.0},
+                                            {"zb-v", 0.0},
+                                            {"v-half", 3e7},
+                                            {"dualpipe-v", 0.0},
+                                            {"dualpipe-v", 3e7}}) {
     PlanConfig config;
+    config.machines.bandwidth = bandwidth;
     config.ranks = 4;
     config.micro_batches = 12;
     config.schedule = schedule;
