@@ -92,7 +92,8 @@ std::vector<size_t> StepTime::with_moved_cuts(std::vector<size_t> first,
   };
   double least = of(first);
   const size_t cuts = first.size() - 1;
-  for (size_t still = 0, s = 1; still < cuts; s = s < cuts ? s + 1 : 1) {
+  size_t still = 0;  // cuts in succession that have not moved
+  for (size_t s = 1; still < cuts; s = s < cuts ? s + 1 : 1) {
     ++still;
     const auto begin = static_cast<int64_t>(first[s]), before = static_cast<int64_t>(first[s - 1]);
     const size_t end = s < cuts ? first[s + 1] : nodes();

@@ -213,8 +213,8 @@ PlanConfig narrowing_config(SplitBy split, double bandwidth, const char* precisi
   PlanConfig config = config_of(2, split);
   config.micro_batches = 16;
   config.warm_up = 4;  // so that computing hides messages
-  for (const double thirds : {0, 0, 3, 1, 1, 1, 0})
-    config.times.push_back({thirds / 3, thirds / 3, thirds / 3});
+  for (const double seconds : {0, 0, 3, 1, 1, 1, 0})
+    config.times.push_back({seconds / 3, seconds / 3, seconds / 3});
   config.machines.bandwidth = bandwidth;
   config.precision = precision;
   return config;
