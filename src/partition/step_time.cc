@@ -50,7 +50,34 @@ StepTime::StepTime(const Model& model, const PlanConfig& config, const OpNodes& 
     sum.weight += own.weight;
     before_.push_back(sum);
   }
+  find_tied(model, config, ops);
   if (bytes_) of_pieces_ = times_of_pieces(bytes_->pieces(), config.micro_batch_size, times);
+}
+
+void StepTime::find_tied(const Model& model, const PlanConfig& config, const OpNodes& ops) {
+  const double bandwidth = config.machines.bandwidth;
+  if (bandwidth <= 0) return;
+  std::vector<std::vector<size_t>> users(model.params().size());
+  for (size_t i = 0; i < ops.ids.size(); ++i)
+    for (ParamId w : model.node(ops.ids[i]).weights) users[static_cast<size_t>(w)].push_back(i);
+  for (size_t w = 0; w < users.size(); ++w) {
+    if (users[w].size() < 2) continue;
+    const auto elements = static_cast<double>(model.params()[w].shape.elements());
+    tied_.push_back({std::move(users[w]), 2 * elements * sizeof(float) / bandwidth});
+  }
+}
+
+double StepTime::tied_seconds(const std::vector<size_t>& first) const {
+  const auto rank_of = [&](size_t node) {
+    const auto after = std::upper_bound(first.begin(), first.end(), node);
+    return order_.rank_of_stage[static_cast<size_t>(after - first.begin()) - 1];
+  };
+  double sum = 0;
+  for (const Tied& tied : tied_) {
+    const auto elsewhere = [&](size_t node) { return rank_of(node) != rank_of(tied.nodes[0]); };
+    if (std::any_of(tied.nodes.begin(), tied.nodes.end(), elsewhere)) sum += tied.seconds;
+  }
+  return sum;
 }
 
 NodeTimes StepTime::again(size_t stage, const std::vector<size_t>& first, size_t end) {
@@ -80,7 +107,8 @@ double StepTime::of(const std::vector<size_t>& first) {
     edges_[s - 1].latency = links_[s].latency;
     edges_[s - 1].transfer = std::max(cut - links_[s].latency, 0.0);
   }
-  return std::max(chain_time(order_, costs, edges_), order_.micro_batches * slowest_cut);
+  return std::max(chain_time(order_, costs, edges_), order_.micro_batches * slowest_cut) +
+         tied_seconds(first);
 }
 
 std::vector<size_t> StepTime::with_moved_cuts(std::vector<size_t> first,

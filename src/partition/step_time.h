@@ -28,7 +28,15 @@ class StepTime {
   std::vector<size_t> with_moved_cuts(std::vector<size_t> first, const std::vector<size_t>& needed);
 
  private:
+  // A parameter that several nodes use. If they are on several ranks, its gradient is sent to one
+  // of them, and its value back.
+  struct Tied {
+    std::vector<size_t> nodes;
+    double seconds;  // on a link
+  };
+  void find_tied(const Model& model, const PlanConfig& config, const OpNodes& ops);
   size_t nodes() const { return before_.size() - 1; }
+  double tied_seconds(const std::vector<size_t>& first) const;
   NodeTimes again(size_t stage, const std::vector<size_t>& first, size_t end);
 
   const Schedule& order_;
@@ -39,6 +47,7 @@ class StepTime {
   std::vector<NodeTimes> before_;     // of the nodes before each
   std::vector<NodeTimes> of_pieces_;  // of the nodes of the model that is run
   std::vector<ChainEdge> edges_;      // of each stage but the last
+  std::vector<Tied> tied_;            // if links take time
   // Of a stage, its first node and its end. Which calls run again depends on nothing else.
   std::map<std::array<size_t, 3>, NodeTimes> again_;
   int64_t work_;                     // of a step: its actions, and more for finding their times

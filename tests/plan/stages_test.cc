@@ -233,6 +233,21 @@ TEST(Stages, MessagesCountAsTheyAreStored) {
   }
 }
 
+TEST(Stages, TiedWeightsStayOnOneRankIfLinksAreSlow) {
+  const auto model = model_of("gpt2:blocks=6", 64);
+  PlanConfig config = config_of(2, SplitBy::cost);
+  config.micro_batches = 8;
+  config.micro_batch_size = 1;
+  config.schedule = "interleaved";
+  config.machines.bandwidth = 1e8;
+  const auto plan = make_plan(model, config).value();
+  const auto rank = [&](const char* node) {
+    const int32_t stage = plan->stage_of_whole[static_cast<size_t>(model->find_node(node))];
+    return plan->mode(Mode::train).schedule.rank_of_stage[static_cast<size_t>(stage)];
+  };
+  EXPECT_EQ(rank("wte"), rank("lm_head"));
+}
+
 // With three ranks, the target is sent over a link that has no other messages.
 TEST(Stages, InputsCountOnTheLinkFromRank0) {
   const auto model = narrowing_model();
