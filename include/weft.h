@@ -956,7 +956,7 @@ WEFT_API void weft_tokenizer_free(weft_tokenizer *tokenizer);
 WEFT_API int64_t weft_tokenizer_vocabulary(const weft_tokenizer *tokenizer);
 /** The id of a token as the file writes it, for instance "<|endoftext|>"; -1 if there is none. Thread: any. */
 WEFT_API int32_t weft_tokenizer_id(const weft_tokenizer *tokenizer, const char *token);
-/** The id of the token that ends a text, 'eos_token' of tokenizer_config.json or of its class; -1 if there is none. Thread: any. */
+/** The id of the token that ends a text: 'eos_token' of tokenizer_config.json, or of the class it names; -1: none. Thread: any. */
 WEFT_API int32_t weft_tokenizer_end_token(const weft_tokenizer *tokenizer);
 /**
  * The token of an id as the file writes it, or NULL. *special (may be NULL) is set to 1 for a special token, otherwise to 0. Borrowed: valid

@@ -48,7 +48,8 @@ std::string bytes_text(int64_t bytes) {
   if (bytes < int64_t{1} << 20) return exact;
   const bool large = bytes >= int64_t{10} << 30;
   const int shift = large ? 30 : 20;
-  const int64_t whole = bytes >> shift, rest = bytes - (whole << shift);
+  const int64_t whole = bytes >> shift;
+  const int64_t rest = bytes - (whole << shift);
   return cat(exact, " (", whole, ".", (rest * 10) >> shift, large ? " GiB)" : " MiB)");
 }
 

@@ -88,7 +88,6 @@ NodeTimes StepTime::again(size_t stage, const std::vector<size_t>& first, size_t
 
 double StepTime::of(const std::vector<size_t>& first) {
   ScheduleCosts costs;
-  double slowest_cut = 0;
   for (size_t s = 0; s < first.size(); ++s) {
     const size_t end = s + 1 < first.size() ? first[s + 1] : nodes();
     const NodeTimes &to = before_[end], &from = before_[first[s]];
@@ -102,13 +101,10 @@ double StepTime::of(const std::vector<size_t>& first) {
     costs.weight.push_back((to.weight - from.weight + more.weight) / speed);
     costs.again.push_back(more.forward / speed);
     if (s == 0 || order_.rank_of_stage[s] == order_.rank_of_stage[s - 1]) continue;
-    const double cut = cut_time_({s, first[s], end});
-    slowest_cut = std::max(slowest_cut, cut);
     edges_[s - 1].latency = links_[s].latency;
-    edges_[s - 1].transfer = std::max(cut - links_[s].latency, 0.0);
+    edges_[s - 1].transfer = std::max(cut_time_({s, first[s], end}) - links_[s].latency, 0.0);
   }
-  return std::max(chain_time(order_, costs, edges_), order_.micro_batches * slowest_cut) +
-         tied_seconds(first);
+  return chain_time(order_, costs, edges_) + tied_seconds(first);
 }
 
 std::vector<size_t> StepTime::with_moved_cuts(std::vector<size_t> first,
@@ -123,7 +119,8 @@ std::vector<size_t> StepTime::with_moved_cuts(std::vector<size_t> first,
   size_t still = 0;  // cuts in succession that have not moved
   for (size_t s = 1; still < cuts; s = s < cuts ? s + 1 : 1) {
     ++still;
-    const auto begin = static_cast<int64_t>(first[s]), before = static_cast<int64_t>(first[s - 1]);
+    const auto before = static_cast<int64_t>(first[s - 1]);
+    const auto begin = static_cast<int64_t>(first[s]);
     const size_t end = s < cuts ? first[s + 1] : nodes();
     for (const int64_t shift : {-1, 1, -2, 2, -3, 3}) {
       if (begin + shift <= before) continue;

@@ -94,7 +94,8 @@ class Player {
 
   bool runs(size_t rank, const Action& action) {
     const ChainEdge* const edge = edge_of(action);
-    const double there = arrival(action), free = room(action, edge);
+    const double there = arrival(action);
+    const double free = room(action, edge);
     if (there < 0 || free < 0) return false;
     const double end = std::max({free_[rank], there, free}) + cost(action);
     const size_t own = at(action.stage, action.micro_batch);

@@ -1476,7 +1476,7 @@ extern "C" {
     pub fn weft_tokenizer_vocabulary(tokenizer: *const weft_tokenizer) -> i64;
     /// The id of a token as the file writes it, for instance "<|endoftext|>"; -1 if there is none. Thread: any.
     pub fn weft_tokenizer_id(tokenizer: *const weft_tokenizer, token: *const c_char) -> i32;
-    /// The id of the token that ends a text, 'eos_token' of tokenizer_config.json or of its class; -1 if there is none. Thread: any.
+    /// The id of the token that ends a text: 'eos_token' of tokenizer_config.json, or of the class it names; -1: none. Thread: any.
     pub fn weft_tokenizer_end_token(tokenizer: *const weft_tokenizer) -> i32;
     /// The token of an id as the file writes it, or NULL. *special (may be NULL) is set to 1 for a special token, otherwise to 0. Borrowed: valid as long as the tokenizer. Thread: any.
     pub fn weft_tokenizer_token(tokenizer: *const weft_tokenizer, id: i32, special: *mut u32) -> *const c_char;
